@@ -54,29 +54,37 @@ def to_result(
     For Anthropic, `references` replace the text: it shows the definitions of these tools to the
     model. Images are included if the dialect supports them; Chat Completions takes only text.
     """
-    images = [block for block in blocks if block.get("type") == "image"]
+    has_images = any(block.get("type") == "image" for block in blocks)
+    first: Json = {"type": "text", "text": text}
+    shown = [first, *(block for block in blocks if block.get("type") in ("image", "text"))]
     match Dialect(dialect):
         case Dialect.OPENAI_CHAT:
             return {"role": "tool", "tool_call_id": call_id, "content": text}
         case Dialect.OPENAI_RESPONSES:
-            output: list[Json] = [{"type": "input_text", "text": text}]
-            for image in images:
-                url = f"data:{image.get('mimeType')};base64,{image.get('data')}"
-                output.append({"type": "input_image", "image_url": url})
-            seen = output if images else text
+            seen = [_to_input(block) for block in shown] if has_images else text
             return {"type": "function_call_output", "call_id": call_id, "output": seen}
         case Dialect.ANTHROPIC:
             named = [{"type": "tool_reference", "tool_name": name} for name in references]
-            found: list[Json] = [{"type": "text", "text": text}]
-            for image in images:
-                data = {"media_type": image.get("mimeType"), "data": image.get("data")}
-                found.append({"type": "image", "source": {"type": "base64"} | data})
-            seen = named or (found if images else text)
+            seen = named or ([_to_content(block) for block in shown] if has_images else text)
             content: Json = {"type": "tool_result", "tool_use_id": call_id, "content": seen}
             return content | ({"is_error": True} if is_error else {})
         case Dialect.MCP:
-            content = {"content": [{"type": "text", "text": text}, *blocks]}
+            content = {"content": [first, *blocks]}
             return content | ({"isError": True} if is_error else {})
+
+
+def _to_input(block: Json) -> Json:
+    if block["type"] == "text":
+        return {"type": "input_text", "text": block["text"]}
+    url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
+    return {"type": "input_image", "image_url": url}
+
+
+def _to_content(block: Json) -> Json:
+    if block["type"] == "text":
+        return block
+    data = {"media_type": block.get("mimeType"), "data": block.get("data")}
+    return {"type": "image", "source": {"type": "base64"} | data}
 
 
 def to_search(tool: Tool, dialect: Dialect | str) -> Json:

@@ -24,6 +24,7 @@
     │   ├── ToolHeld         its definition waits for a person's approval
     │   ├── InvalidArguments arguments that do not fit the schema; carries what is wrong
     │   ├── InvalidRequest   a meta-tool was called with arguments it does not take
+    │   │   ├── NotJson      a part to pick from a result that has no parts
     │   │   ├── NotPending   an answer to a question that no call waits for
     │   │   └── OwnNameNeeded  `tool_call` must not run this tool
     │   ├── WrongVariant     a variant of tool_call that the tool's effect does not fit
@@ -351,6 +352,7 @@ class InvalidArguments(ModelError):
         )
 
 
+ONE_BY_ONE = "Use tool_call once for each."
 READING_FORMS = (
     'Use {"start": 4000} (and "end"), {"line": 120}, {"lines": [120, 180]}, {"find": "words"} '
     '(and "start"), or {"path": "$.items[0]"}.'
@@ -368,6 +370,22 @@ class InvalidRequest(ModelError):
     def __init__(self, problem: str, *, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
         super().__init__(f"{problem}. {remedy}")
+
+    @classmethod
+    def from_call(cls, problem: str = "tool_call needs a name") -> Self:
+        """Return the error of a `tool_call` that does not say what to call."""
+        remedy = "Send {'name': …, 'arguments': {…}}, or several of these in 'calls'."
+        return cls(f"Not called: {problem}", remedy=remedy)
+
+    @classmethod
+    def from_several(cls) -> Self:
+        """Return the error of several calls at once, where the host makes calls itself."""
+        return cls("Not called: only one call at a time is possible here", remedy=ONE_BY_ONE)
+
+    @classmethod
+    def from_meta_tool(cls, name: str) -> Self:
+        """Return the error of a meta-tool that is called through `tool_call`."""
+        return cls(f"Not called: {name} is not called through tool_call", remedy="Call it itself.")
 
     @classmethod
     def from_keys(cls, keys: str) -> Self:
@@ -406,11 +424,6 @@ class InvalidRequest(ModelError):
         return cls(f"Not called: {path!r} in 'pick' is no path", remedy=PATH_FORM)
 
     @classmethod
-    def from_result(cls) -> Self:
-        """Return the error of a part to pick from a result that has no parts."""
-        return cls("It is not JSON", remedy="Leave out 'pick' for this tool.")
-
-    @classmethod
     def from_step(cls, where: str, step: str, *, size: int | None, keys: str | None) -> Self:
         """Return the error of a path that leaves its JSON at a list, an object or a value."""
         if size is not None:
@@ -420,6 +433,13 @@ class InvalidRequest(ModelError):
         else:
             remedy = f"Keys there: {keys}." if keys else "It is an empty object."
         return cls(f"{where!r} has nothing at {step!r}", remedy=remedy)
+
+
+class NotJson(InvalidRequest):
+    """A part to pick from a result that has no parts."""
+
+    def __init__(self) -> None:
+        super().__init__("It is not JSON", remedy="Leave out 'pick' for this tool.")
 
 
 class NotPending(InvalidRequest):
@@ -492,16 +512,19 @@ class ToolDisabled(ModelError):
 class ApprovalNeeded(ModelError):
     """A call that a person has to approve first; `waiting` is its id, if it waits somewhere.
 
-    `page` is where a person can approve it in a browser.
+    `page` is where a person can approve it in a browser. The user can be asked about a call that is
+    made `alone`, and not with others.
     """
 
     code = "approval_needed"
 
-    def __init__(self, name: str, *, rule: str = "", waiting: str = "", page: str = "") -> None:
+    def __init__(
+        self, name: str, *, rule: str = "", waiting: str = "", page: str = "", alone: bool = False
+    ) -> None:
         self.name = name
         self.rule = rule
         self.waiting = waiting
-        remedy = "Ask the user first."
+        remedy = "Call it alone, so that the user is asked." if alone else "Ask the user first."
         if waiting:
             command = f"toolscout policy approve {waiting}"
             place = f", or to approve it at {page}" if page else ""

@@ -12,6 +12,7 @@ from typing import Literal, cast
 from weakref import WeakValueDictionary
 
 from toolscout.calls.results import Results
+from toolscout.calls.shapes import ResultShapes
 from toolscout.catalog import Catalog
 from toolscout.policies import Policy
 from toolscout.search.feedback import Feedback
@@ -89,6 +90,7 @@ class Scout:
             result_store=MemoryStore() if store is None else store,
             events=self.events,
             timer=timer,
+            shapes=ResultShapes(store),
         )
         self._sessions: MutableMapping[str, Session] = {}
         if store is not None:
@@ -114,6 +116,11 @@ class Scout:
     def store(self) -> Store | None:
         """The store that keeps sessions between runs, if there is one."""
         return self._engine.store
+
+    @property
+    def shapes(self) -> ResultShapes:
+        """What results of tools look like, as far as they were seen."""
+        return self._engine.shapes
 
     @property
     def feedback(self) -> Feedback:

@@ -253,6 +253,12 @@ class Settings(Options):
     call_seconds: float = declare(
         60.0, check_number(0.001, 86_400), "How long a call may take.", unit="seconds"
     )
+    learn_results: bool = declare(
+        True,
+        FLAG,
+        "Learn the names and types of the fields in results, never values, and show them in "
+        "`tool_describe` where a tool declares no output schema.",
+    )
     hash_queries: bool = declare(False, FLAG, "Store queries as hashes.")
     hide: Callable[[Tool], bool] | None = None
     """Which tools to hide; by default all that are not pinned (R91)."""

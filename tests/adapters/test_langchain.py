@@ -349,6 +349,17 @@ def test_what_a_person_edits_or_rejects_is_what_happens_through_the_bridge():
     assert "Too much." in office.result()
 
 
+def test_several_calls_at_once_do_not_get_past_the_person_who_is_asked():
+    person = HumanInTheLoopMiddleware({"refund_invoice": True})
+    refund = {"name": "refund_invoice", "arguments": REFUND}
+    both = call("tool_call", calls=[refund, refund])
+    with Office([SEARCH, both, "Sorry."], mode=Mode.BRIDGE, middleware=[person]) as office:
+        office.run()
+
+    assert office.ledger.calls == []
+    assert "Use tool_call once for each." in office.result()
+
+
 def test_the_scouts_policy_asks_as_langchain_does():
     policy = Policy(permit=lambda tool, arguments: Permission.ASK)
     native = Settings(mode=Mode.NATIVE)

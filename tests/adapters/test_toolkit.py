@@ -444,3 +444,34 @@ def test_the_first_tool_of_a_request_lists_what_exists():
     assert "\n- this program (2): " in described
     assert described.endswith("\n- this program: read_ledger, refund_invoice")
     assert "Hidden tools" not in session.system_prompt()
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_a_host_that_makes_calls_itself_makes_one_at_a_time(approved: bool):
+    toolkit = make_toolkit()
+    session = toolkit.open_session("s")
+    session.search(["weather forecast", "pay back an order"])
+    calls = [
+        {"name": name, "arguments": {"city": "Bonn"}} for name in ("get_weather", "refund_order")
+    ]
+
+    several = toolkit.handle_sync(session, "tool_call", {"calls": calls}, approved=approved)
+    alone = toolkit.handle_sync(session, "tool_call", {"calls": calls[:1]}, approved=approved)
+
+    assert isinstance(several, Reply)
+    assert several.text.endswith("Use tool_call once for each.")
+    assert toolkit.predict_call(session, "tool_call", {"calls": calls}) is None
+    assert isinstance(alone, ApprovedCall)
+    assert alone.tool.name == "get_weather"
+
+
+def test_a_host_that_makes_calls_itself_says_that_it_picks_nothing():
+    toolkit = make_toolkit()
+    session = toolkit.open_session("s")
+    session.search("weather forecast")
+    request = {"name": "get_weather", "arguments": {"city": "Bonn"}, "pick": "$.sun"}
+
+    call = toolkit.handle_sync(session, "tool_call", request)
+
+    assert isinstance(call, ApprovedCall)
+    assert call.notes == ["(This is the whole result: 'pick' has no effect here.)"]

@@ -67,6 +67,35 @@ def test_rules_about_the_real_tool_decide(home: Path, rules: dict[str, list[str]
     assert decide(name=NOW, arguments={}) == decision
 
 
+OTHER = "time__convert_time"
+
+
+@pytest.mark.parametrize(
+    ("calls", "decision"),
+    [
+        ([{"name": OTHER}, {"name": OTHER}], "allow"),
+        ([{"name": OTHER}, {"name": NOW}], "deny"),
+        ([{"name": NOW}, {"name": OTHER}], "deny"),
+        ([{"name": OTHER}, {"tool_name": NOW}], "deny"),
+        (json.dumps([{"name": OTHER}, {"tool": NOW}]), "deny"),
+        ({"name": NOW}, "deny"),
+        ([{"name": OTHER}, {"name": "git__status"}], "ask"),
+        ([{"name": OTHER}, {"name": "result_0123456789"}], "allow"),
+        ([{"name": "result_0123456789"}], ""),
+        ([*({"name": OTHER} for _ in range(9)), {"name": NOW}], "deny"),
+    ],
+)
+def test_the_strictest_rule_decides_about_several_calls(home: Path, calls: object, decision: str):
+    folder = home / "config/toolscout"
+    folder.mkdir(parents=True)
+    configuration(folder, {"time": TIME})
+    assert CliRunner().invoke(main, ["servers", "test"]).exit_code == 0
+    set_rules(home / ".claude/settings.json", deny=[f"mcp__{NOW}"], allow=["mcp__time"])
+
+    assert decide(calls=calls) == decision
+    assert decide("mcp__toolscout__tool_read", calls=calls) == decision
+
+
 def test_the_strictest_of_all_files_wins(home: Path):
     set_rules(home / ".claude/settings.json", allow=["mcp__time"])
     set_rules(home / "project/.claude/settings.json", deny=[f"mcp__{NOW}"])

@@ -1,7 +1,6 @@
 """What servers say passes through the gateway: definitions, addresses, results and messages."""
 
 import asyncio
-import json
 import shutil
 import sys
 from collections.abc import AsyncGenerator
@@ -20,13 +19,11 @@ from serving import DEADLINE_SECONDS, TIME, eventually
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.dialects import Dialect, to_definition
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
-from toolscout.sessions.metatools import CALL, build_meta_tools
+from toolscout.sessions.metatools import CALL
 from toolscout.stores import MemoryStore
-from toolscout.tokens import count_tokens
 
 PACKAGES = Path(__file__).parents[2] / ".npm-servers/node_modules/@modelcontextprotocol"
 needs_node = pytest.mark.skipif(
@@ -532,16 +529,3 @@ def test_a_client_gets_the_part_of_a_result_that_was_picked(era: str):
         assert '"timezone": "UTC"' in text_of(missed)
 
     asyncio.run(conversation())
-
-
-@pytest.mark.parametrize("split", [False, True])
-def test_to_offer_parts_costs_less_than_60_tokens(split: bool):
-    plain = to_definition(build_meta_tools()[-1], Dialect.MCP)
-    gateway = Gateway(Config(gateway=GatewayConfig(split_calls=split)), MemoryStore())
-
-    *_, offered = gateway.list_tools(gateway.open_session("ann"))
-
-    assert "pick" in offered["inputSchema"]["properties"]
-    schemas = [json.dumps(one["inputSchema"]) for one in (plain, offered)]
-    before, after = map(count_tokens, schemas)
-    assert after - before < 60

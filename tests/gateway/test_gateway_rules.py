@@ -30,6 +30,7 @@ from toolscout.gateway.pending import (
     list_requests,
 )
 from toolscout.schemas import Json
+from toolscout.sessions.events import Called
 from toolscout.stores import SqliteStore
 from toolscout.stores.memory import MemoryStore
 
@@ -203,6 +204,64 @@ def test_an_approval_is_for_one_call_unless_the_person_says_session(mode: str):
         talk(running, work)
 
     assert (len(once.questions), len(session.questions)) == (2, 1)
+
+
+@both_eras
+def test_a_call_among_several_that_needs_approval_waits_for_no_other(mode: str):
+    person = Person("session")
+    ask: Rules = {"careful": {"permission": "ask", "tools": [NOW]}}
+    other = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    calls = [
+        {"name": NOW, "arguments": {"timezone": "UTC"}},
+        {"name": CONVERT, "arguments": other},
+    ]
+    with serve(ask) as running:
+
+        async def work() -> None:
+            async with client_of(running, person=person, mode=mode) as ann:
+                first = await ann.call_tool("tool_call", {"calls": calls})
+                asked = len(person.questions)
+                alone = await call(ann, NOW)
+                again = await ann.call_tool("tool_call", {"calls": calls})
+
+                assert "Asia/Tokyo" in text_of(first)
+                assert "failed" not in text_of(again)
+                assert not alone[1]
+                # Since 2026-07-28 a question is the answer to the whole request, which the client
+                # then repeats: calls that were made already would be made twice.
+                assert asked == (0 if mode == "auto" else 1)
+                is_told = "Call it alone, so that the user is asked." in text_of(first)
+                assert is_told is (mode == "auto")
+
+        talk(running, work)
+        made = [e for e in running.heard() if isinstance(e, Called) and e.tool == CONVERT]
+
+    assert len(person.questions) == 1
+    assert len(made) == 2
+
+
+def test_a_call_among_several_waits_where_its_client_cannot_ask():
+    store = MemoryStore()
+    calls = [{"name": NOW, "arguments": {"timezone": zone}} for zone in ("UTC", "Asia/Tokyo")]
+    with serve(ASK, store) as running:
+
+        async def work() -> None:
+            async with client_of(running) as ann:
+                refused = await ann.call_tool("tool_call", {"calls": calls})
+                waiting = list_requests(store)
+                for digest in waiting:
+                    assert digest in text_of(refused)
+                    decide_request(store, digest, "once", "the operator")
+                made = await ann.call_tool("tool_call", {"calls": calls})
+                again = await ann.call_tool("tool_call", {"calls": calls})
+
+                assert refused.is_error
+                assert len(waiting) == 2
+                assert "Asia/Tokyo" in text_of(made)
+                assert not made.is_error
+                assert again.is_error  # each approval is for one call
+
+        talk(running, work)
 
 
 @both_eras

@@ -30,6 +30,7 @@ from toolscout.gateway.pending import CallKey, PendingCalls
 from toolscout.gateway.server import build_server
 from toolscout.schemas import Json
 from toolscout.servers.connection import Relay
+from toolscout.sessions.texts import CALL_ALONE
 from toolscout.stores import MemoryStore
 
 EVERYTHING = (
@@ -683,3 +684,33 @@ def test_a_server_of_the_new_era_asks_clients_of_both(wrapped: bool, mode: str, 
         assert text_of(result) == "Hello, Ada, at the door."
 
     gateways.talk(mode, conversation)
+
+
+@both_eras
+def test_a_question_of_one_of_several_calls_reaches_only_clients_that_can_be_asked_meanwhile(
+    mode: str, gateways: Gateways
+):
+    greet: Json = {"name": "asking__greet", "arguments": {"word": "Hello"}}
+
+    async def conversation(client: Client) -> None:
+        await known(client, "asking__greet")
+        result = await client.call_tool("tool_call", {"calls": [greet, {"name": "no_such_tool"}]})
+        alone = await client.call_tool("tool_call", {"calls": [greet]})
+
+        hello = "Hello, Ada, at the door."
+        told = hello if mode == "legacy" else f"'asking__greet' failed: {CALL_ALONE}"
+        assert told in text_of(result)
+        assert text_of(alone) == hello
+
+    gateways.talk(mode, conversation)
+
+
+@needs_node
+def test_an_older_server_is_told_that_several_calls_cannot_ask(gateways: Gateways):
+    async def conversation(client: Client) -> None:
+        await known(client, "all__echo")
+        result = await client.call_tool("tool_call", {"calls": [WRITE, {"name": "no_such_tool"}]})
+
+        assert CALL_ALONE in text_of(result)
+
+    gateways.talk("auto", conversation)

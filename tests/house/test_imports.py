@@ -45,7 +45,7 @@ ORDERS = {
         index
     """,
     "toolscout.calls": """
-        cut effort outcome
+        cut effort outcome shapes
         checks results
         repairs
         arguments

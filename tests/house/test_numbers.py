@@ -16,6 +16,7 @@ from security.fuzzing import INPUT_SECONDS, MOST_GROWTH_MB
 from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT as ANTHROPIC_TOOLS
 from toolscout.adapters.anthropic.rounds import ROUNDS
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory
+from toolscout.calls.shapes import FIELDS_KEPT
 from toolscout.catalog import RESERVED_NAMES
 from toolscout.config import bundles
 from toolscout.config.file import DEMO_SERVERS
@@ -62,6 +63,7 @@ from toolscout.search.translate import LANGUAGES
 from toolscout.search.vectors import GRID
 from toolscout.servers.listings import ICONS_CHARS, ICONS_LIMIT, META_CHARS
 from toolscout.servers.oauth.callback import PORT
+from toolscout.sessions.metatools import CALLS_LIMIT
 from toolscout.sessions.prompt import LISTING_SHARE
 from toolscout.sessions.replies import SAID_TOKENS
 from toolscout.sessions.session_state import HEARD_SECONDS
@@ -128,6 +130,10 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         (SETTINGS.listing_tokens, round(LISTING_SHARE * 100)),
     ),
     ("docs/sessions.md", "quotes up to {} tokens of them", (SAID_TOKENS,)),
+    ("docs/sessions.md", "a list of up to {} calls", (WORDS[CALLS_LIMIT],)),
+    ("docs/sessions.md", "If there are more than {} calls", (WORDS[CALLS_LIMIT],)),
+    ("docs/sessions.md", "at most {} for each tool", (FIELDS_KEPT,)),
+    ("docs/gateway.md", "make [up to {} calls at the same time]", (WORDS[CALLS_LIMIT],)),
     ("docs/sessions.md", "also happens after {} minutes", (WORDS[int(HEARD_SECONDS / 60)],)),
     ("docs/gateway.md", "while they fit, in at most {} tokens", (SETTINGS.listing_tokens,)),
     ("docs/gateway.md", "the same as `direct` for up to {} tools", (SETTINGS.auto_tools,)),

@@ -39,6 +39,7 @@ from toolscout.calls.arguments import prepare
 from toolscout.calls.cut import cut
 from toolscout.calls.outcome import outcome_from_value
 from toolscout.calls.results import Results
+from toolscout.calls.shapes import merge_shapes, render_shape, shape_from_json
 from toolscout.clients.jsontext import add_member, find_object, remove_members
 from toolscout.config.bundles import read_bundle, unpack_bundle
 from toolscout.config.documents import document_from_text
@@ -73,7 +74,7 @@ from toolscout.servers.openapi.operations import tools_from_openapi
 from toolscout.sessions.metatools import (
     find_names,
     find_queries,
-    read_call_request,
+    read_calls,
     read_names_request,
     read_search_options,
     read_search_request,
@@ -142,7 +143,7 @@ def _read_requests(data: bytes) -> None:
             find_queries(value), settings=Settings(), **read_search_options(value)
         ),
         lambda: read_names_request(find_names(value)),
-        lambda: read_call_request(value),
+        lambda: read_calls(value),
     ):
         try:
             read()
@@ -188,7 +189,9 @@ def _read_result(data: bytes) -> object:
 
 
 def _read_outcome(data: bytes) -> object:
-    return outcome_from_value(_to_json(data))
+    outcome = outcome_from_value(_to_json(data))
+    shape = shape_from_json(outcome.data)
+    return outcome, render_shape(merge_shapes(shape, shape))
 
 
 def _walk_schema(data: bytes) -> object:

@@ -21,6 +21,7 @@ from toolscout.calls.arguments import prepare
 from toolscout.calls.cut import cut
 from toolscout.calls.effort import measure_schema
 from toolscout.calls.results import Results
+from toolscout.calls.shapes import render_shape, shape_from_json
 from toolscout.clients.jsontext import find_object
 from toolscout.config.documents import document_from_text
 from toolscout.config.redaction import SecretKind, redact_json, redact_text
@@ -36,7 +37,7 @@ from toolscout.servers.manifest import manifest_from_bytes
 from toolscout.servers.oauth.tokens import StoredLogin
 from toolscout.servers.openapi.document import read_document
 from toolscout.servers.openapi.operations import tools_from_openapi
-from toolscout.sessions.metatools import read_call_request, read_search_request, to_object
+from toolscout.sessions.metatools import read_calls, read_search_request, to_object
 from toolscout.settings import Settings
 from toolscout.stores.memory import MemoryStore
 
@@ -143,7 +144,8 @@ WORKS: dict[str, Work] = {
     "queries in a text": lambda n: read_search_request(
         json.dumps(list(map(str, range(n)))), settings=Settings()
     ),
-    "call": lambda n: read_call_request({"name": "x", **name_each(n)}),
+    "call": lambda n: read_calls({"name": "x", **name_each(n)}),
+    "several calls": lambda n: read_calls({"calls": [{"name": "x"}] * n}),
     "object in a text": lambda n: to_object(json.dumps(name_each(n))),
     "good arguments": lambda n: refuse_or_prepare(wrap(), name_each(n)),
     "missing arguments": lambda n: refuse_or_prepare(
@@ -168,6 +170,10 @@ WORKS: dict[str, Work] = {
     "find words": lambda n: read_result("line\n" * n, {"find": "e"}),
     "read a path": lambda n: read_result(json.dumps([[1, 2]] * n), {"path": "$[*][0]"}),
     "a path to nothing": lambda n: read_result(json.dumps(name_each(n)), {"path": "$.k"}),
+    "a shape": lambda n: shape_from_json({"items": [name_each(n)] * n}),
+    "a deep shape": lambda n: render_shape(
+        shape_from_json(json.loads('{"a":' * n + "1" + "}" * n))
+    ),
     "parameters": lambda n: list_parameters(wrap(**name_each(n, {"enum": ["a"]}))),
     "nested parameters": lambda n: list_parameters(wrap(a=wrap(**name_each(n, wrap(b={}))))),
     "types": lambda n: list_parameters(wrap(a={"type": list(name_each(n))})),

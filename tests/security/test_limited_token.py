@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -386,6 +387,57 @@ def test_one_token_has_only_some_requests_answered_at_once():
 
     assert status == 429
     assert "echo" in result.model_dump_json()
+
+
+def test_each_of_several_calls_in_a_request_counts():
+    tokens = {"ann": {"token": ANN}, "bob": {"token": BOB}}
+    with served(SLOW, tokens=tokens, max_calls=2) as gateway:
+        assert gateway.known.wait(DEADLINE_SECONDS)
+
+        async def call_all() -> tuple[int, int]:
+            async with connected(gateway, BOB) as bob:
+                calls = {"calls": [{"name": "slow__wait"}] * 5}
+                waiting = asyncio.create_task(bob.call_tool("tool_call", calls))
+                server = gateway.gateway.pool.servers["slow"]
+                await eventually(lambda: server.running == 2)
+                refused = await asyncio.to_thread(post, gateway, BOB, INITIALIZE)
+                running = server.waiting + server.running
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+                await eventually(lambda: server.running == 0)
+                # What they took is free again.
+                await eventually(lambda: post(gateway, BOB, INITIALIZE).status_code == 200)
+                return refused.status_code, running
+
+        assert asyncio.run(call_all()) == (429, 2)
+
+
+def test_several_calls_weigh_as_many_requests():
+    limiter = Limiter(GatewayConfig(max_requests=100), clock=lambda: 0.0)
+
+    for _ in range(5):
+        assert limiter.take_request("bob") is None
+    with limiter.take_slots("bob", 9):
+        pass
+
+    assert limiter.take_request("bob") is not None
+
+
+def test_a_hidden_tool_among_several_calls_does_not_exist():
+    with served(TIME, SLOW, tokens=TOKENS, profiles=SOME) as gateway:
+
+        async def call_all() -> str:
+            for name in ("slow__echo", NOW["name"]):
+                await eventually(partial(gateway.gateway.catalog.get, str(name)))
+            async with connected(gateway, BOB) as bob:
+                calls = [{"name": "slow__echo"}, NOW, {"name": "none__echo"}]
+                result = await bob.call_tool("tool_call", {"calls": calls})
+                return result.model_dump_json()
+
+        told = asyncio.run(call_all())
+
+    assert told.lower().count("no tool") == 2
+    assert "UTC" in told
 
 
 @pytest.mark.filterwarnings("ignore:Unclosed <Memory:ResourceWarning")  # the SDK's, for /sse

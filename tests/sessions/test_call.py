@@ -696,6 +696,44 @@ def test_a_long_part_is_cut_and_a_handle_can_be_picked_from():
     assert part.text == "1999"
 
 
+@pytest.mark.parametrize("is_structured", [False, True])
+def test_a_path_into_a_long_result_that_does_not_exist_is_answered_with_its_keys(
+    is_structured: bool,
+):
+    made: list[int] = []
+    value: Json = {"items": json.loads(ITEMS), "total": 2_000}
+    result = {"content": [{"type": "text", "text": "2,000 items"}], "structuredContent": value}
+
+    def act() -> object:
+        made.append(1)
+        return result if is_structured else json.dumps(value)
+
+    session = session_with(plain("act", function=act))
+    missed = session.handle_sync("tool_call", {"name": "local__act", "pick": "$.rows[*].id"})
+    handle = missed.details["handle"]
+    found = session.handle_sync("tool_call", {"name": handle, "arguments": {"path": "$.total"}})
+
+    assert "'$' has nothing at '.rows'. Keys there: items, total." in missed.text
+    assert handle in missed.text
+    assert "item 3" not in missed.text
+    assert (missed.code, found.text, made) == ("ok", "2000", [1])
+
+
+def test_a_handle_is_read_by_a_path_or_in_another_way_and_not_by_both():
+    session = session_with(plain("list", function=lambda: {"items": json.loads(ITEMS)}))
+    handle = session.call_sync("local__list").details["handle"]
+
+    both = {"name": handle, "arguments": {"start": 40}, "pick": "$.items[0]"}
+
+    assert "cannot be read by start, path" in session.handle_sync("tool_call", both).text
+
+
+def test_a_part_can_be_picked_in_python():
+    session = session_with(plain("act", function=lambda: {"a": [1, 2]}))
+
+    assert session.call_sync("local__act", pick="$.a[1]").text == "2"
+
+
 def test_the_error_of_a_tool_is_shown_whole():
     failed = {"content": [{"type": "text", "text": '{"why": "no"}'}], "isError": True}
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hostile import ANYTHING, Tools, catalog_of, tool_lists
 from toolscout import Catalog, Scout, Session, Settings, Tool
 from toolscout.demo import load_demo_catalog
+from toolscout.stores import MemoryStore
 from toolscout.tokens import count_definition_tokens
 
 
@@ -219,3 +220,44 @@ def test_any_refused_call_fits_the_same_budget(tools: Tools, room: int, argument
 
         assert first.is_error and second.is_error
         assert first.tokens <= room and second.tokens <= room
+
+
+def list_issues(page: int = 1) -> dict[str, object]:
+    """List issues."""
+    return {"issues": [{"id": 7, "title": "secret plans"}], "next": None}
+
+
+def test_a_description_shows_what_results_looked_like_and_no_value():
+    scout = Scout(Catalog({"tracker": [list_issues]}), store=MemoryStore())
+    session = scout.session("ann")
+    before = session.describe("tracker__list_issues")
+    session.call_sync("tracker__list_issues", pick="$.next")
+
+    seen = scout.session("bob").describe("tracker__list_issues")
+
+    line = "Seen in results, but not promised: {issues: [{id: integer, title}], next: null}"
+    assert "Seen in results" not in before.text
+    assert seen.text.splitlines()[1] == line
+    assert "secret plans" not in seen.text
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_what_is_declared_is_not_learned_and_learning_can_be_switched_off(is_declared: bool):
+    schema: dict[str, Any] = {"output_schema": {"type": "object"}} if is_declared else {}
+    tool = Tool.from_callable(list_issues, server="tracker", **schema)
+    settings = Settings(learn_results=is_declared)
+    session = Scout(Catalog({"tracker": [tool]}), settings=settings).session("ann")
+    session.describe("tracker__list_issues")
+    session.call_sync("tracker__list_issues")
+
+    assert "Seen in results" not in session.describe("tracker__list_issues").text
+
+
+def test_results_of_failed_calls_are_not_learned():
+    failed = {"content": [{"type": "text", "text": "{}"}], "isError": True}
+    tool = Tool.define("act", server="s", description="Act.", function=lambda: failed)
+    session = Scout(Catalog({"s": [tool]})).session("ann")
+    session.describe("s__act")
+    session.call_sync("s__act")
+
+    assert "Seen in results" not in session.describe("s__act").text

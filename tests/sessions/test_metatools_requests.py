@@ -4,10 +4,11 @@ from hypothesis import given, settings
 from hostile import ANYTHING
 from toolscout.errors import InvalidQuery, InvalidRequest
 from toolscout.sessions.metatools import (
+    CallRequest,
     SearchRequest,
     find_names,
     find_queries,
-    read_call_request,
+    read_calls,
     read_names_request,
     read_search_request,
     to_object,
@@ -139,8 +140,8 @@ def test_any_description_and_call_is_read_or_refused(value: object):
     except InvalidRequest:
         pass
     try:
-        name, _ = read_call_request(value)
-        assert name is not None
+        calls, _ = read_calls(value)
+        assert 1 <= len(calls) <= 10
     except InvalidRequest:
         pass
 
@@ -159,10 +160,26 @@ def test_names_beyond_ten_are_noted():
         {"tool_name": "read", "args": {"path": "a"}},
         {"tool": "read", "input": {"path": "a"}},
         '{"name": "read", "parameters": {"path": "a"}}',
+        {"calls": [{"name": "read", "arguments": {"path": "a"}}]},
+        {"name": "", "calls": {"tool": "read", "args": {"path": "a"}}},
+        {"name": "read", "arguments": {"path": "a"}, "calls": []},
+        '{"calls": "[{\\"name\\": \\"read\\", \\"arguments\\": {\\"path\\": \\"a\\"}}]"}',
     ],
 )
 def test_a_call_is_read_in_the_words_that_models_use(value: object):
-    assert read_call_request(value) == ("read", {"path": "a"})
+    assert read_calls(value) == ((CallRequest("read", {"path": "a"}),), ())
+
+
+def test_calls_beyond_ten_are_noted():
+    calls, notes = read_calls({"calls": [{"name": f"t{number}"} for number in range(12)]})
+
+    assert [call.name for call in calls] == [f"t{number}" for number in range(10)]
+    assert notes == ("Only the first 10 of 12 calls were used.",)
+
+
+def test_one_call_and_several_are_not_mixed():
+    with pytest.raises(InvalidRequest, match="a name or calls, not both"):
+        read_calls({"name": "read", "calls": [{"name": "write"}, {"name": "delete"}]})
 
 
 def test_queries_and_names_are_found_under_other_keys():

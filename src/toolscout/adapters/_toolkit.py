@@ -14,7 +14,7 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import zip_longest
 from types import ModuleType
@@ -27,6 +27,7 @@ from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.dialects import Dialect, to_definition, to_search, to_search_output
 from toolscout.errors import (
     NO_CONTENT,
+    InvalidRequest,
     ModelError,
     OwnNameNeeded,
     SdkChanged,
@@ -44,7 +45,7 @@ from toolscout.sessions.metatools import (
     LIMIT_MAX,
     SEARCH,
     build_meta_tools,
-    read_call_request,
+    read_calls,
     to_meta_name,
     to_object,
 )
@@ -228,28 +229,25 @@ class Toolkit(Generic[T]):
         for the host to make, or a reply that refuses it. Meta-tools and tools of other servers
         are run here and become a reply. A name that the scout does not know becomes None.
         """
-        target, given = name, arguments
+        target, given, pick = name, arguments, None
         if name == CALL:
+            refusal = refuse_several(arguments)
+            if refusal is not None:
+                return refusal
             # A request that names no tool is refused below, by the session.
             with suppress(ModelError):
-                asked, given = read_call_request(arguments)
+                asked, given, pick = read_calls(arguments)[0][0]
                 target = str(asked)
         resolve = self.scout.catalog.resolve
         if any(tool.name in self._natives for tool in resolve(target)):
-            verdict = await session.admit(target, given, approved=approved)
+            verdict = await session.admit(target, given, approved=approved, pick=pick)
             named = self._by_name if name == CALL else None
             if named and isinstance(verdict, ApprovedCall) and named(self.get_native(verdict)):
-                error = OwnNameNeeded(verdict.tool.name)
-                return Reply(
-                    text=str(error),
-                    code=error.code,
-                    is_error=True,
-                    details={"tool": error.name, "code": error.code, "message": str(error)},
-                    references=tuple(session.load(verdict.tool)),
-                )
+                reply = _refuse(OwnNameNeeded(verdict.tool.name), verdict.tool.name)
+                return replace(reply, references=tuple(session.load(verdict.tool)))
             return verdict
         if approved and to_meta_name(name) in ("", CALL):
-            return await session.call(target, given, approved=True)
+            return await session.call(target, given, approved=True, pick=pick)
         if not to_meta_name(name) and not resolve(name):
             return None
         return await session.handle(name, arguments)
@@ -319,6 +317,22 @@ class Bridge(Toolkit[T]):
 
 
 # What adapters do with sessions, calls and states.
+
+
+def refuse_several(arguments: object) -> Reply | None:
+    """Return the reply to a `tool_call` of several tools, for hosts that make calls themselves.
+
+    Their own rules are about one tool at a time. None for a single call.
+    """
+    with suppress(ModelError):
+        if len(read_calls(arguments)[0]) > 1:
+            return _refuse(InvalidRequest.from_several())
+    return None
+
+
+def _refuse(error: ModelError, tool: str = "") -> Reply:
+    details = {"tool": tool, "code": error.code, "message": str(error)}
+    return Reply(text=str(error), code=error.code, is_error=True, details=details)
 
 
 def list_request_tools(session: Session, forced: str = "") -> list[Tool]:

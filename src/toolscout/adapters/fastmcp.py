@@ -24,7 +24,7 @@ from toolscout.adapters._toolkit import (
     build_meta_tools,
     list_request_tools,
     merge_state,
-    read_call_request,
+    read_calls,
     report_outcome,
     require_members,
 )
@@ -104,7 +104,7 @@ class ToolScoutTransform(CatalogTransform):
             if name == CALL:
                 # No earlier request can have found the tool, so its name is enough.
                 with suppress(ModelError):
-                    session.describe(str(read_call_request(arguments)[0]))
+                    session.describe(str(read_calls(arguments)[0][0].name))
             return await self._handle(ctx, session, name, arguments)
         before = await ctx.get_state(STATE)
         session = self._toolkit.open_session(ctx.session_id, before, only=only)

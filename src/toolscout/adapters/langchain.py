@@ -34,6 +34,7 @@ from toolscout.adapters._toolkit import (
     list_loaded,
     make_exposed_name,
     merge_states,
+    refuse_several,
     report_outcome,
     run_sync,
     to_object,
@@ -134,6 +135,9 @@ class _Turn:
     async def handle(self, request: ToolCallRequest) -> ApprovedCall | Command[Any]:
         """Return a call that the agent may make, or the result that answers or refuses it."""
         call = request.tool_call
+        refusal = refuse_several(call["args"]) if call["name"] == CALL else None
+        if refusal is not None:
+            return self._answer(call, refusal)
         tool, given = self.session.find_target(call["name"], call["args"])
         native = self.natives.get(tool.name) if tool is not None else None
         if tool is None or native is None:

@@ -9,6 +9,7 @@ import bisect
 import hashlib
 import json
 import re
+import threading
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -92,25 +93,49 @@ class Results:
         self.limit = limit
         self._kept = kept
         self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        """Held while the index is changed: several calls of a session may end at the same time."""
         self.on_keep: Callable[[str, int], None] = lambda key, size: None
         """Called with the key and the bytes of each text that was stored."""
 
-    def cut_page(self, text: str) -> Page:
-        """Return the first page of a text, and keep the text if there are more."""
+    def cut_page(self, text: str, limit: int | None = None) -> Page:
+        """Return the first page of a text, and keep the text if there are more.
+
+        `limit` is the tokens of this page, where they are fewer than usual.
+        """
+        limit = limit or self.limit
         # A token has at least one character, so a short text needs no count.
-        is_short = text.isascii() and len(text) <= self.limit
-        if is_short or cut(text, 0, self.limit) == len(text):
+        is_short = text.isascii() and len(text) <= limit
+        if is_short or cut(text, 0, limit) == len(text):
             return Page(text=text, end=len(text), total=len(text))
-        page = self._cut_piece(self._keep(text), 0)
+        page = self._cut_piece(self._keep(text), 0, limit=limit)
         if not page.handle:
             return page
         return replace(page, note=f"{page.note} {errors.OTHER_WAYS}")
 
-    def read(self, handle: str, arguments: Json) -> Page:
+    def keep(self, text: str) -> Page:
+        """Keep a text, and return a page that shows nothing of it."""
+        kept = self._keep(text)
+        return Page(text="", handle=kept.handle, total=len(kept.text))
+
+    def shorten(self, page: Page, limit: int) -> Page:
+        """Return the beginning of a first page, in fewer tokens."""
+        if not page.handle:
+            return self.cut_page(page.text, limit)
+        # Not from the store: so many results may be long that it no longer has this one.
+        end = cut(page.text, 0, limit)
+        part = errors.PART_SHOWN.format(start=0, end=end, total=page.total)
+        reading = errors.suggest_reading(page.handle, {"start": end})
+        note = f"{part} {reading} {errors.OTHER_WAYS}"
+        return replace(page, text=page.text[:end], end=end, note=note)
+
+    def read(self, handle: str, arguments: Json, limit: int | None = None) -> Page:
         """Return a further page, or raise `UnknownResult` or `InvalidRequest`.
 
-        Without arguments it is the page after the first.
+        Without arguments it is the page after the first. `limit` is the tokens of this page, where
+        they are fewer than usual.
         """
+        limit = limit or self.limit
         data = self._store.read(KIND, self._build_key(handle)) if is_handle(handle) else None
         entry = next((entry for entry in self._load_index() if entry.handle == handle), None)
         if data is None or entry is None:
@@ -122,14 +147,14 @@ class Results:
             named = ", ".join(to_one_line(str(key), 40) for key in list(given)[:8])
             raise errors.InvalidRequest.from_keys(named)
         if "path" in given:
-            return self._read_path(kept, given["path"])
+            return self._read_path(kept, given["path"], limit)
         if "find" in given:
             words = given["find"]
             if not isinstance(words, str) or not 0 < len(words) <= MAX_WORDS:
                 raise errors.InvalidRequest.from_words(MAX_WORDS)
             start = _read_number("start", given.get("start", 0), 0, len(kept.text) - 1)
-            return _search(kept, words, start, self.limit)
-        return self._cut_piece(kept, *self._find_range(kept.text, given))
+            return _search(kept, words, start, limit)
+        return self._cut_piece(kept, *self._find_range(kept.text, given), limit=limit)
 
     def clear(self) -> None:
         """Delete all results of this owner."""
@@ -151,10 +176,10 @@ class Results:
         end = _read_number("end", given.get("end", len(text)), start + 1, len(text))
         return start, end
 
-    def _cut_piece(self, kept: _Kept, start: int, stop: int | None = None) -> Page:
+    def _cut_piece(self, kept: _Kept, start: int, stop: int | None = None, *, limit: int) -> Page:
         """Return the page from `start`; its note says how to read on as far as `stop`."""
         text = kept.text
-        end = cut(text, start, self.limit, stop)
+        end = cut(text, start, limit, stop)
         page = Page(text=text[start:end], start=start, end=end, total=len(text))
         lost = errors.END_LOST.format(lost=kept.lost) if kept.lost else ""
         if end == len(text):
@@ -166,14 +191,14 @@ class Results:
         notes = (part, errors.suggest_reading(kept.handle, further), lost)
         return replace(page, handle=kept.handle, note=" ".join(filter(None, notes)))
 
-    def _read_path(self, kept: _Kept, path: object) -> Page:
+    def _read_path(self, kept: _Kept, path: object, limit: int) -> Page:
         if not isinstance(path, str):
             raise errors.InvalidRequest.from_path(to_one_line(repr(path)[:100], SHOWN_KEY))
         try:
             root: object = json.loads(kept.text)
         except (ValueError, RecursionError):
             raise errors.InvalidRequest.from_text(is_cut=kept.lost > 0) from None
-        return self.cut_page(_format_json(_evaluate_path(root, _parse_path(path))))
+        return self.cut_page(format_json(_evaluate_path(root, _parse_path(path))), limit)
 
     def _keep(self, text: str) -> _Kept:
         data = text.encode("utf-8", "surrogatepass")
@@ -183,11 +208,12 @@ class Results:
             size -= 1
         data = data[:size]
         self._store.write(KIND, self._build_key(handle), data)
-        entries = [old for old in self._load_index() if old.handle != handle]
-        entries.append(_Entry(handle, size=len(data), total=len(text)))
-        while len(entries) > self._kept or sum(entry.size for entry in entries) > self._max_bytes:
-            self._store.write(KIND, self._build_key(entries.pop(0).handle), None)
-        self._store.write(KIND, self._owner, json.dumps(entries).encode())
+        with self._lock:
+            entries = [old for old in self._load_index() if old.handle != handle]
+            entries.append(_Entry(handle, size=len(data), total=len(text)))
+            while len(entries) > self._kept or sum(e.size for e in entries) > self._max_bytes:
+                self._store.write(KIND, self._build_key(entries.pop(0).handle), None)
+            self._store.write(KIND, self._owner, json.dumps(entries).encode())
         self.on_keep(self._build_key(handle), len(data))
         shown = data.decode("utf-8", "surrogatepass")
         return _Kept(handle, shown, lost=len(text) - len(shown))
@@ -292,7 +318,7 @@ def _find_line_ends(text: str) -> Sequence[int]:
     return ends
 
 
-def _format_json(value: object) -> str:
+def format_json(value: object) -> str:
     """Return JSON on one line if it is short, else with a line for each element."""
     text = json.dumps(value, ensure_ascii=False)
     if len(text) <= SHORT_JSON:
@@ -321,10 +347,10 @@ def pick_part(text: str, data: object, path: str) -> str:
     roots = [] if data is None else [data]
     with suppress(ValueError, RecursionError):
         roots.append(json.loads(text))
-    problem = errors.InvalidRequest.from_result()
+    problem: errors.InvalidRequest = errors.NotJson()
     for root in reversed(roots):
         try:
-            return _format_json(_evaluate_path(root, _parse_path(path)))
+            return format_json(_evaluate_path(root, _parse_path(path)))
         except errors.InvalidRequest as error:
             problem = error
     raise problem

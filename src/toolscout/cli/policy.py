@@ -208,7 +208,7 @@ def hook(install: bool, uninstall: bool, path: Path | None) -> None:
         click.echo(f"{done} {file}.")
         return
     event = _read_event(sys.stdin.read(EVENT_CHARS))
-    if permissions.find_called_name(event) is None:
+    if not permissions.find_called_names(event):
         return
     catalog = Catalog()
     if inputs.find_config_file(path).exists():

@@ -129,7 +129,7 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     unlisted = _count_sent(bare[Dialect.MCP])
     listed = session.tools(Dialect.MCP)
     # The gateway lists the tools of a session, and sends the same instructions once.
-    listed[META_TOOLS - 1] = to_definition(build_meta_tools(can_pick=True)[-1], Dialect.MCP)
+    listed[META_TOOLS - 1] = to_definition(build_meta_tools(runs_calls=True)[-1], Dialect.MCP)
     return Costs(
         tools=len(tools),
         servers=len(by_server),

@@ -21,7 +21,7 @@ from toolscout.errors import InvalidFile, ModelError
 from toolscout.names import is_handle
 from toolscout.policies import Permission
 from toolscout.schemas import Json, is_list, is_object
-from toolscout.sessions.metatools import read_call_request
+from toolscout.sessions.metatools import read_calls
 
 PREFIX = "mcp__"
 EVENT = "PreToolUse"
@@ -67,13 +67,23 @@ def read_rules(files: Iterable[Path]) -> Rules:
 def decide(event: Json, rules: Rules, catalog: Catalog) -> tuple[Permission, str] | None:
     """Return what the rules say about a call that Claude Code is about to make, and why.
 
-    None means that no rule is about it. A name that may mean several tools is allowed only if all
-    of them are. A name that means no known tool may be another spelling of one that a rule
-    forbids, so a person is asked.
+    None means that no rule is about it. Of several calls at once, the strictest answer counts, and
+    they are allowed only if each of them is.
     """
-    called = find_called_name(event)
-    if called is None:
-        return None
+    found = [_decide_name(called, rules, catalog) for called in find_called_names(event)]
+    for permission in ORDER:
+        decided = [one for one in found if one is not None and one[0] is permission]
+        if decided and (permission is not Permission.ALLOW or len(decided) == len(found)):
+            return decided[0]
+    return None
+
+
+def _decide_name(called: str, rules: Rules, catalog: Catalog) -> tuple[Permission, str] | None:
+    """Return what the rules say about a call by a name, and why.
+
+    A name that may mean several tools is allowed only if all of them are. A name that means no
+    known tool may be another spelling of one that a rule forbids, so a person is asked.
+    """
     known = catalog.resolve(called)
     names = [tool.name for tool in known] or [called.removeprefix(PREFIX)]
     found = [_find_rule(f"{PREFIX}{name}", rules) for name in names]
@@ -86,18 +96,19 @@ def decide(event: Json, rules: Rules, catalog: Catalog) -> tuple[Permission, str
     return None
 
 
-def find_called_name(event: Json) -> str | None:
-    """Return the name of the tool behind a call of toolscout, read as the gateway reads it."""
+def find_called_names(event: Json) -> list[str]:
+    """Return the names of the tools behind a call of toolscout, read as the gateway reads them."""
     server, _, own = str(event.get("tool_name", "")).removeprefix(PREFIX).partition("__")
     if not server or not own:
-        return None
+        return []
     if own.rpartition("__")[2] not in CALLING:
-        return own if "__" in own else None  # a pinned tool, or a search
+        return [own] if "__" in own else []  # a pinned tool, or a search
     try:
-        name, _ = read_call_request(event.get("tool_input"))
+        calls, _ = read_calls(event.get("tool_input"))
     except ModelError:
-        return None  # which the gateway refuses
-    return name if isinstance(name, str) and not is_handle(name) else None
+        return []  # which the gateway refuses
+    names = [call.name for call in calls]
+    return [name for name in names if isinstance(name, str) and not is_handle(name)]
 
 
 def _find_rule(name: str, rules: Rules) -> tuple[Permission, str] | None:

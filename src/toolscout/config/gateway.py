@@ -441,7 +441,9 @@ class GatewayConfig(Options):
         "HTTP requests in a minute with one token; a tenth of them may come at once.",
     )
     max_calls: int = declare(
-        24, check_whole(1, 100_000), "Requests with one token that are answered at the same time."
+        24,
+        check_whole(1, 100_000),
+        "Requests with one token that are answered at the same time, and calls in them.",
     )
     max_sessions: int = declare(
         200,

@@ -103,7 +103,7 @@ class View:
     def menu_tokens(self) -> int:
         """The tokens of toolscout's own tools, with the list of what exists for the principal."""
         listing = self._scout.preview_listing(allowed=self.narrows)
-        return sum(map(count_definition_tokens, build_meta_tools(listing, can_pick=True)))
+        return sum(map(count_definition_tokens, build_meta_tools(listing, runs_calls=True)))
 
     def get_tool(self, name: str, *, with_disabled: bool = False) -> Tool:
         """Return a visible tool; raises `ApiError` for any other name."""

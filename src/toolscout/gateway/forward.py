@@ -8,7 +8,7 @@ Clients that cannot be asked during a call are left to `pending`.
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from operator import is_not
 from typing import Any
@@ -23,7 +23,7 @@ from mcp.shared.uri_template import UriTemplate
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from toolscout.config.servers import Login
-from toolscout.errors import ApprovalNeeded, LoginRequired, NotAllowed, ToolHeld
+from toolscout.errors import ApprovalNeeded, CallFailed, LoginRequired, NotAllowed, ToolHeld
 from toolscout.gateway.pending import (
     DENIED,
     INPUT_REQUIRED,
@@ -44,9 +44,14 @@ from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
-from toolscout.sessions.replies import Reply
+from toolscout.sessions.replies import Reply, choose_code, label_replies
 from toolscout.sessions.session import Session
-from toolscout.sessions.texts import ENDLESS_QUESTIONS, LOGIN_QUESTION, USER_DECLINED
+from toolscout.sessions.texts import (
+    CALL_ALONE,
+    ENDLESS_QUESTIONS,
+    LOGIN_QUESTION,
+    USER_DECLINED,
+)
 from toolscout.tools import Tool
 
 Context = ServerRequestContext[Any, Any]
@@ -93,11 +98,13 @@ class ForwardedCall:
         to_address: Callable[[str, str], str],
         login_page: str = "",
         waiting_page: str = "",
+        is_alone: bool = True,
     ) -> None:
         """`caller` is the name of the client's principal, empty if it has none.
 
         `login_page` is where it logs in to servers, and `waiting_page` where a person decides about
-        waiting calls; empty if there is no such page.
+        waiting calls; empty if there is no such page. A call that `is_alone` in its request may be
+        answered with a question; others would be made twice if the client repeated the request.
         """
         self.raw: Json | None = None
         """The server's answer; only addresses are changed."""
@@ -121,6 +128,8 @@ class ForwardedCall:
         self._login_page = login_page
         self._waiting_page = waiting_page
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._is_alone = is_alone
+        self._cannot_ask = self._is_modern and not is_alone
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool, and store the server's answer in `raw`."""
@@ -137,6 +146,9 @@ class ForwardedCall:
         except MCPError as error:
             raise call_failed_from_error(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
+            if self._cannot_ask:
+                self.raw = None
+                raise CallFailed(tool.name, CALL_ALONE)
             return {"content": []}  # there is no result yet that could be cut or paged
         app = pick_app(tool)
         if app and method == "tools/call":
@@ -159,6 +171,8 @@ class ForwardedCall:
             abilities = self._context.session.client_capabilities
             if check_abilities(question, abilities) is not None:
                 await self._look_up_approval(digest, tool, arguments, decision)
+            elif self._cannot_ask:
+                raise ApprovalNeeded(tool.name, rule=decision.rule, alone=True)
             elif self._is_modern:
                 if not self._approvals.take_state(self._params.request_state, digest):
                     self._question = _build_input_required(
@@ -251,7 +265,7 @@ class ForwardedCall:
 
     def _may_suspend(self, server: str) -> bool:
         """Tell whether the server may ask for input that the client can only give in a new call."""
-        if not self._is_modern:
+        if not self._is_modern or self._cannot_ask:
             return False
         abilities = self._context.session.client_capabilities
         can_answer = abilities is not None and (
@@ -379,8 +393,16 @@ class ForwardedCall:
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Pass progress on to the client, unless it reads too slowly."""
-        await self._notify(self._context.session.report_progress(progress, total, message))
+        """Pass progress on to the client, unless it reads too slowly.
+
+        Of several calls, each would begin to count anew; `report_done` counts them instead.
+        """
+        if self._is_alone:
+            await self._notify(self._context.session.report_progress(progress, total, message))
+
+    async def report_done(self, done: int, total: int) -> None:
+        """Tell the client how many calls of its request have ended."""
+        await self._notify(self._context.session.report_progress(done, total, None))
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass a log message on, if the client wants such messages and reads fast enough."""
@@ -404,6 +426,8 @@ class ForwardedCall:
         """Ask the client, and wait for its answer."""
         session = self._context.session
         refusal = check_abilities(request, session.client_capabilities)
+        if self._cannot_ask:
+            refusal = types.ErrorData(code=types.INVALID_REQUEST, message=CALL_ALONE)
         if refusal is not None:
             return refusal
         # Over HTTP, a request that names the call travels on the call's own stream.
@@ -433,6 +457,26 @@ def result_from_reply(reply: Reply) -> Json:
     result = reply.to_message("mcp")
     result["_meta"] = {"toolscout/code": reply.code}
     return result
+
+
+def join_results(
+    names: Sequence[object], replies: Sequence[Reply], results: Sequence[Json], notes: Sequence[str]
+) -> Json:
+    """Return the results of several calls as one: their content in order, each with a label."""
+    content: list[Json] = []
+    rows: list[Json] = []
+    for label, reply, result in zip(label_replies(names, replies), replies, results, strict=True):
+        blocks: list[Any] = result.get("content") or []
+        content.append({"type": "text", "text": label})
+        if not any(is_object(block) and block.get("type") == "text" for block in blocks):
+            # Structured content has no other place here.
+            content.append({"type": "text", "text": reply.text})
+        content += blocks
+        rows.append({key: value for key, value in result.items() if key != "content"})
+    content += [{"type": "text", "text": note} for note in notes]
+    meta = {"toolscout/code": choose_code(replies), "toolscout/results": rows}
+    failed = {"isError": True} if all(reply.is_error for reply in replies) else {}
+    return {"content": content, "_meta": meta} | failed
 
 
 def _list_held_links(raw: Json) -> list[Json]:

@@ -10,7 +10,8 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
 from toolscout.config.gateway import CallerRules, GatewayConfig, GatewayMode, Profile
+from toolscout.config.redaction import SecretKind, redact_text
 from toolscout.config.secrets import SecretMask
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import (
@@ -46,7 +48,13 @@ from toolscout.gateway.events import (
     Reloaded,
     ServerChanged,
 )
-from toolscout.gateway.forward import Context, ForwardedCall, result_from_reply, rewrite_addresses
+from toolscout.gateway.forward import (
+    Context,
+    ForwardedCall,
+    join_results,
+    result_from_reply,
+    rewrite_addresses,
+)
 from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.middleware import ANONYMOUS, Principal, find_address, read_principal_name
 from toolscout.gateway.pending import CallApprovals, PendingCalls
@@ -54,7 +62,7 @@ from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
 from toolscout.names import make_exposed_name
 from toolscout.policies import Decision, Permission, Policy
-from toolscout.schemas import Json
+from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
@@ -67,9 +75,10 @@ from toolscout.sessions.metatools import (
     CALL_VARIANTS,
     DESCRIBE,
     SEARCH,
+    CallRequest,
     build_meta_tools,
     find_meta_tool,
-    read_call_request,
+    read_calls,
     to_meta_name,
 )
 from toolscout.sessions.replies import Reply, refuse
@@ -157,6 +166,9 @@ class Gateway:
         self.pool.on_line = lambda server, line: self.events.emit(LogLine(server=server, line=line))
         self.on_access: Callable[[GatewayConfig], None] = lambda config: None
         """Called with new options; raises `UsageError` if they cannot be used."""
+        self.take_slots: Callable[[str, int], AbstractContextManager[int]] = _take_all
+        """Counts further calls of a request while it is entered, and returns how many of them its
+        caller may make at the same time."""
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
         self.approvals = CallApprovals(self.store, mask=self._mask)
@@ -172,6 +184,7 @@ class Gateway:
             events=self.events,
             defer=_run_afterwards,
         )
+        self.scout.shapes.is_secret = partial(_is_secret, self._mask)
 
     async def __aenter__(self) -> "Gateway":
         # Servers that start now would slow down the first search.
@@ -295,7 +308,7 @@ class Gateway:
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
             return [self._define(tool) for tool in visible]
-        meta_tools = build_meta_tools(session.get_listing(), can_pick=True)
+        meta_tools = build_meta_tools(session.get_listing(), runs_calls=True)
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
@@ -315,11 +328,18 @@ class Gateway:
         arguments = params.arguments
         is_direct = self._is_direct(session)
         session.offer_meta_tools(not is_direct)
-        if self.config.gateway.split_calls and not is_direct:
+        has_variants = self.config.gateway.split_calls and not is_direct
+        asked = CALL if has_variants and name in VARIANTS else name
+        if find_meta_tool(self.catalog, asked) == CALL:
+            calls, notes = _read_several(arguments)
+            if calls:
+                variant = name if has_variants else ""
+                return await self._call_each(session, context, params, calls, notes, variant)
+        if has_variants:
             error = self._check_variant(session, context, name, arguments)
             if error is not None:
                 return result_from_reply(_refuse(session, error))
-            name = CALL if name in VARIANTS else name
+        name = asked
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
         forwarded = self.forward(session, context, params)
@@ -330,6 +350,52 @@ class Gateway:
         if reply.code == UnknownTool.code:
             reply = self._explain_unknown(session, _read_called_name(name, arguments), reply)
         return forwarded.build_result(reply)
+
+    async def _call_each(
+        self,
+        session: Session,
+        context: Context,
+        params: types.CallToolRequestParams,
+        calls: Sequence[CallRequest],
+        notes: Sequence[str],
+        variant: str,
+    ) -> Json:
+        """Answer a `tool_call` of several tools, or such a call of a variant of it."""
+        # An answer to a question belongs to a call that was made alone.
+        update = {"request_state": None, "input_responses": None}
+        params = params.model_copy(update=update)
+        forwarded = [self.forward(session, context, params, is_alone=False) for _ in calls]
+        done = 0
+
+        async def make(call: CallRequest, forward: ForwardedCall, sharing: int) -> Reply:
+            nonlocal done
+            given = call.to_json()
+            error = self._check_variant(session, context, variant, given) if variant else None
+            if error is not None:
+                reply = _refuse(session, error)
+            else:
+                reply = await session.call(
+                    call.name,
+                    call.arguments,
+                    executor=forward,
+                    confirm=forward.confirm,
+                    pick=call.pick,
+                    sharing=sharing,
+                )
+                if reply.code == UnknownTool.code:
+                    reply = self._explain_unknown(session, call.name, reply)
+            done += 1
+            await forward.report_done(done, len(calls))
+            return reply
+
+        made = [partial(make, *pair) for pair in zip(calls, forwarded, strict=True)]
+        with self.take_slots(read_principal_name(context.request), len(calls) - 1) as more:
+            replies = await session.call_each(made, at_once=1 + more)
+        await self.store.wait_written(SESSION_KIND, session.id)
+        if any(reply.references for reply in replies) and self.has_growing_list(context):
+            await context.session.send_tool_list_changed()
+        results = [f.build_result(reply) for f, reply in zip(forwarded, replies, strict=True)]
+        return join_results([call.name for call in calls], replies, results, notes)
 
     def _check_variant(
         self, session: Session, context: Context, name: str, arguments: object
@@ -382,9 +448,14 @@ class Gateway:
             )
 
     def forward(
-        self, session: Session, context: Context, params: types.InputResponseRequestParams
+        self,
+        session: Session,
+        context: Context,
+        params: types.InputResponseRequestParams,
+        *,
+        is_alone: bool = True,
     ) -> ForwardedCall:
-        """Return the executor of one request at its server."""
+        """Return the executor of one request at its server, or of one call of several in it."""
         return ForwardedCall(
             self.pool,
             context,
@@ -398,6 +469,7 @@ class Gateway:
             waiting_page=self._find_page(context, self.waiting_path),
             sees=partial(self.resources.sees, session),
             to_address=self.resources.to_gateway_uri,
+            is_alone=is_alone,
         )
 
     def _tell_answer(
@@ -500,12 +572,31 @@ def _run_afterwards(work: Callable[[], None]) -> None:
         loop.call_soon(loop.call_soon, work)
 
 
+def _read_several(arguments: object) -> tuple[tuple[CallRequest, ...], tuple[str, ...]]:
+    """Return the calls of a `tool_call` and notes on them, nothing if it is a single one."""
+    if is_object(arguments) and "calls" in arguments:
+        with contextlib.suppress(ModelError):  # which the session reports
+            calls, notes = read_calls(arguments)
+            return (calls, notes) if len(calls) > 1 else ((), ())
+    return (), ()
+
+
+def _is_secret(mask: SecretMask, name: str) -> bool:
+    """Tell whether a name contains a secret of the configuration, or what looks like one."""
+    return mask.apply(name) != name or redact_text(name, SecretKind) != name
+
+
+def _take_all(caller: str, wanted: int) -> AbstractContextManager[int]:
+    """Let a request make all its calls at once, where nothing limits them."""
+    return contextlib.nullcontext(wanted)
+
+
 def _read_called_name(name: str, arguments: object) -> object:
     """Return the name of the tool that a request calls; None if `tool_call` names none."""
     if to_meta_name(name) != CALL:
         return name
     with contextlib.suppress(ModelError):
-        return read_call_request(arguments)[0]
+        return read_calls(arguments)[0][0].name
     return None
 
 

@@ -192,6 +192,7 @@ class _HttpGateway:
         self._limiter = Limiter(config)
         self._shared = self._build_cors(config)
         gateway.on_access = self._change_access
+        gateway.take_slots = self._limiter.take_slots
         gateway.pool.principals = config.count_principals()
         _warn_of_logins(gateway)
         self.app = RequestGuard(

@@ -14,7 +14,7 @@ import math
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -375,6 +375,25 @@ class Limiter:
     def count_principals(self) -> int:
         """Return of how many principals something is remembered."""
         return len(self._buckets.keys() | self._open.keys())
+
+    @contextmanager
+    def take_slots(self, name: str, wanted: int) -> Generator[int]:
+        """Count further calls of a request while this is entered; return how many may run at once.
+
+        Each of them weighs as much as a request.
+        """
+        if not name:
+            yield wanted
+            return
+        kind = "too_many_calls"
+        opened = self._open[name][kind] if name in self._open else 0
+        taken = max(0, min(wanted, self._limits[kind] - opened))
+        if name in self._buckets:
+            self._buckets[name].charge(wanted)
+        with ExitStack() as stack:
+            for _ in range(taken):
+                stack.enter_context(self.count(name, kind))
+            yield taken
 
     @contextmanager
     def count(self, name: str, kind: str) -> Generator[None]:

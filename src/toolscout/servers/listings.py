@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 from mcp.shared.exceptions import MCPError
 
+from toolscout.calls.shapes import forget_shapes
 from toolscout.catalog import Catalog, Pace, Status
 from toolscout.config.file import Config
 from toolscout.config.references import resolve_options
 from toolscout.config.servers import Changes, ServerConfig, ToolOverride, Transport
 from toolscout.errors import InvalidConfig, InvalidTool, ToolscoutError
-from toolscout.names import clean_text, find_near_names, to_one_line
+from toolscout.names import clean_text, find_near_names, make_exposed_name, to_one_line
 from toolscout.options import join_keys, quote_name
 from toolscout.schemas import (
     Json,
@@ -313,10 +314,11 @@ def read_stored_manifest(store: Store, config: ServerConfig) -> Manifest | None:
 
 
 def forget_server(store: Store, name: str) -> None:
-    """Delete the listings and approvals of a server, whose next list is then its first."""
+    """Delete what is known of a server, whose next list is then its first."""
     # In this order: listings without the approvals that they were compared with are held.
     store.write(MANIFEST_KIND, name, None)
     Approvals(store).forget(name)
+    forget_shapes(store, make_exposed_name(name, "x").removesuffix("x"))
 
 
 def save_manifest(store: Store, config: ServerConfig, manifest: Manifest) -> None:

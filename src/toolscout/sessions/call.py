@@ -9,7 +9,7 @@ a `tool_call` of it (R81).
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, cast
@@ -19,7 +19,7 @@ from toolscout.calls.arguments import convert, prepare
 from toolscout.calls.checks import is_quick
 from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.repairs import Prepared
-from toolscout.calls.results import Page, check_pick, pick_part
+from toolscout.calls.results import Page, check_pick, format_json, pick_part
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
 from toolscout.policies import Decision, Permission
@@ -30,7 +30,8 @@ from toolscout.sessions.metatools import (
     DESCRIBE,
     SEARCH,
     find_meta_tool,
-    read_call_request,
+    read_calls,
+    to_meta_name,
     to_object,
 )
 from toolscout.sessions.replies import Reply, refuse
@@ -41,7 +42,10 @@ from toolscout.sessions.texts import (
     CANCELLED,
     NAME_FROM_LIST,
     NOT_PICKED,
+    NOTHING_PICKED,
+    PICK_NOT_APPLIED,
 )
+from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 
 AMBIGUOUS_SHOWN = 8
@@ -56,6 +60,12 @@ QUICK_CATALOG = 1_000
 """Tools with whose names an unknown one is compared within a few milliseconds."""
 SMALL_RESULT = 2_000
 """Values of a result that is read within a few milliseconds."""
+SHOWN_UNPICKED = 2_000
+"""Characters of a result that is shown whole where nothing could be picked from it."""
+LEAST_SHARE = 100
+"""Tokens that each of several results may have, however short the reply."""
+NOTE_TOKENS = 60
+"""Room for how to read on."""
 
 _SHOWING_ERRORS = (errors.InvalidArguments, errors.ToolChanged)
 """Refusals that show the definition of the tool."""
@@ -102,25 +112,38 @@ async def call_tool(
     executor: Executor | None = None,
     confirm: Confirm | None = None,
     pick: object = None,
+    sharing: int = 1,
 ) -> Reply:
-    """Return what the tool gave, or the part of it at the path `pick`, or why it was not called."""
+    """Return what the tool gave, or the part of it at the path `pick`, or why it was not called.
+
+    `sharing` is how many calls are answered by one reply.
+    """
     if is_handle(name):
-        wanted = arguments if pick is None else {"path": pick}
-        return await run_in_thread(partial(_read_result, state, name, wanted))
+        wanted = arguments if pick is None else {**to_object(arguments), "path": pick}
+        share = state.settings.result_tokens // sharing
+        return await run_in_thread(partial(_read_result, state, name, wanted, share))
+    refuse_ = partial(_refuse, state, sharing=sharing)
     if pick is not None:
         try:
             check_pick(pick)
         except errors.ModelError as error:
-            return _refuse(state, error, None)
-    call = await approve_call(state, name, arguments, approved=approved, confirm=confirm)
+            return refuse_(error, None)
+    call = await approve_call(
+        state, name, arguments, approved=approved, confirm=confirm, sharing=sharing
+    )
     if isinstance(call, Reply):
         return call
     try:
         outcome = await _run(state, call, executor)
     except (errors.ModelError, errors.UpstreamError) as error:
-        return _refuse(state, error, call.tool)
+        return refuse_(error, call.tool)
+    if not outcome.is_error and state.should_learn(call.tool):
+        state.engine.shapes.learn(call.tool, outcome.text, outcome.data)
     if pick is not None and not outcome.is_error:
-        call, outcome = await run_in_thread(partial(_pick, call, outcome, str(pick)))
+        picked = await run_in_thread(partial(_pick, state, call, outcome, str(pick)))
+        if isinstance(picked, Reply):
+            return picked
+        call, outcome = picked
     if len(outcome.text) * MAX_CHAR_BYTES <= state.settings.result_tokens:
         # It fits, because a token has at least one byte.
         page = Page(text=outcome.text, end=len(outcome.text), total=len(outcome.text))
@@ -136,8 +159,13 @@ async def approve_call(
     *,
     approved: bool,
     confirm: Confirm | None = None,
+    pick: object = None,
+    sharing: int = 1,
 ) -> ApprovedCall | Reply:
-    """Return a call that may be made, or why it may not."""
+    """Return a call that may be made, or why it may not.
+
+    `pick` is for a host that makes the call itself and cannot pick: the call says so in a note.
+    """
     tool: Tool | None = None
     try:
         is_known = isinstance(name, str) and state.engine.catalog.get(name) is not None
@@ -167,8 +195,9 @@ async def approve_call(
                 raise errors.NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
     except (errors.ModelError, errors.UpstreamError) as error:
         is_short = not isinstance(error, _SHOWING_ERRORS)
-        return await state.run_locked(partial(_refuse, state, error, tool), is_short=is_short)
-    repairs = prepared.repairs
+        refuse_ = partial(_refuse, state, error, tool, sharing=sharing)
+        return await state.run_locked(refuse_, is_short=is_short)
+    repairs = prepared.repairs if pick is None else (*prepared.repairs, PICK_NOT_APPLIED)
     if name != tool.name:
         asked = to_one_line(str(name), NAME_CHARS)
         repairs = (CALLED_AS.format(tool=tool.name, name=asked), *repairs)
@@ -218,6 +247,8 @@ def find_tool(state: SessionState, name: object) -> Tool:
     Of several tools with the same short name, those that are not switched off count, and of
     these the one that is loaded.
     """
+    if name is None:
+        raise errors.InvalidRequest.from_call()
     text = name.strip() if isinstance(name, str) else ""
     policy = state.policy
     named = state.engine.catalog.resolve(text) if len(text) <= LONGEST_NAME else []
@@ -233,6 +264,8 @@ def find_tool(state: SessionState, name: object) -> Tool:
         entry = state.record.entries.get(text)
         if entry is not None:
             raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
+        if to_meta_name(text) and state.hides_tools:
+            raise errors.InvalidRequest.from_meta_tool(to_meta_name(text))
         near = find_near_names(text[:200], (tool.name for tool in state.list_visible()))
         if state.hides_tools:
             raise errors.UnknownTool(to_one_line(text, NAME_CHARS), near)
@@ -247,7 +280,7 @@ def find_tool(state: SessionState, name: object) -> Tool:
 
 
 def find_target(state: SessionState, name: str, arguments: object) -> tuple[Tool | None, object]:
-    """Return the tool that a call would reach, if there is one, and its arguments."""
+    """Return the tool that a call would reach, if it is a single one, and its arguments."""
     target, given = _read_target(state.engine.catalog, name, arguments)
     try:
         return find_tool(state, target), given
@@ -265,9 +298,10 @@ def _read_target(catalog: Catalog, name: str, arguments: object) -> tuple[object
     if find_meta_tool(catalog, name) != CALL:
         return name, arguments
     try:
-        return read_call_request(arguments)
+        calls, _ = read_calls(arguments)
     except errors.ModelError:
         return None, None
+    return calls[0][:2] if len(calls) == 1 else (None, None)
 
 
 def explain_unavailable(
@@ -344,12 +378,26 @@ async def _invoke(work: Callable[[], object], function: Callable[..., object]) -
     return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
 
-def _pick(call: ApprovedCall, outcome: Outcome, path: str) -> tuple[ApprovedCall, Outcome]:
-    """Return the part of a result at a path; if there is none, all of it, and why."""
+def _pick(
+    state: SessionState, call: ApprovedCall, outcome: Outcome, path: str
+) -> tuple[ApprovedCall, Outcome] | Reply:
+    """Return the part of a result at a path; if there is none, all of it, and why.
+
+    A long result is kept under a handle instead.
+    """
     try:
         part = pick_part(outcome.text, outcome.data, path)
     except errors.InvalidRequest as error:
         # The call was made, so nothing of its result may be lost.
+        is_json = not isinstance(error, errors.NotJson)
+        whole = outcome.text if outcome.data is None else format_json(outcome.data)
+        if is_json and state.hides_tools and len(whole) > SHOWN_UNPICKED:
+            kept = state.results.keep(whole)
+            reading = errors.suggest_reading(kept.handle, {"path": "$.KEY"}, "Pick from it")
+            text = f"{NOTHING_PICKED.format(reason=error)} {reading}"
+            with state.lock:
+                reply = _report_outcome(state, call, outcome, replace(kept, text=text))
+            return replace(reply, page=None)  # there is nothing in it to cut
         note = NOT_PICKED.format(reason=error)
         return replace(call, repairs=(*call.repairs, note)), outcome
     return replace(call, picked=path), Outcome(text=part)
@@ -365,14 +413,21 @@ async def _read_outcome(value: object) -> Outcome:
 
 
 def _refuse(
-    state: SessionState, error: errors.ModelError | errors.UpstreamError, tool: Tool | None
+    state: SessionState,
+    error: errors.ModelError | errors.UpstreamError,
+    tool: Tool | None,
+    *,
+    sharing: int = 1,
 ) -> Reply:
     shows = isinstance(error, _SHOWING_ERRORS)
     rule = error.rule if isinstance(error, errors.NotAllowed | errors.ApprovalNeeded) else ""
+    budget = state.settings.describe_tokens
+    if sharing > 1:
+        budget = min(budget, max(LEAST_SHARE, state.settings.result_tokens // sharing))
     reply = refuse(
         error,
         code=error.code,
-        budget=state.settings.describe_tokens,
+        budget=budget,
         definition=tool if shows else None,
         can_describe=state.hides_tools,
         details={"tool": tool.name if tool is not None else ""} | ({"rule": rule} if rule else {}),
@@ -387,11 +442,6 @@ def _refuse(
 
 
 def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, page: Page) -> Reply:
-    note = page.note
-    if note and not state.hides_tools:  # nothing to read on with
-        part = errors.PART_SHOWN.format(start=page.start, end=page.end, total=page.total)
-        note = f"{part} {ASK_FOR_LESS}"
-    lines = [*call.notes, page.text or errors.NO_CONTENT, note]
     added = note_called(state, call.tool)
     code = "tool_error" if outcome.is_error else "ok"
     details: Json = {
@@ -408,18 +458,57 @@ def _report_outcome(state: SessionState, call: ApprovedCall, outcome: Outcome, p
     if call.picked:
         details["picked"] = call.picked
     return Reply(
-        text="\n".join(filter(None, lines)),
+        text=_render_page(state, call.notes, page),
         code=code,
         is_error=outcome.is_error,
         details=details,
         references=tuple(added),
         blocks=outcome.blocks,
+        page=page,
     )
 
 
-def _read_result(state: SessionState, handle: str, arguments: object) -> Reply:
+def _render_page(state: SessionState, notes: Iterable[str], page: Page) -> str:
+    note = page.note
+    if note and not state.hides_tools:  # nothing to read on with
+        part = errors.PART_SHOWN.format(start=page.start, end=page.end, total=page.total)
+        note = f"{part} {ASK_FOR_LESS}"
+    return "\n".join(filter(None, (*notes, page.text or errors.NO_CONTENT, note)))
+
+
+def share_room(state: SessionState, replies: Sequence[Reply]) -> list[Reply]:
+    """Return the replies to calls, together no longer than one result may be.
+
+    The longest are cut, all to the same length, so that short ones stay whole.
+    """
+    sizes = [count_tokens(reply.text) for reply in replies]
+    left = state.settings.result_tokens
+    share = left
+    for place, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - place)
+        if size > share:
+            break
+        left -= size
+    limit = max(LEAST_SHARE, share)
+    return [
+        _shorten(state, reply, limit - NOTE_TOKENS) if size > limit else reply
+        for reply, size in zip(replies, sizes, strict=True)
+    ]
+
+
+def _shorten(state: SessionState, reply: Reply, limit: int) -> Reply:
+    if reply.page is None:
+        return reply  # a refusal, which was given its share
+    page = state.results.shorten(reply.page, limit)
+    shown = {"handle": page.handle, "shown": [page.start, page.end, page.total], "data": None}
+    notes = [f"({repair})" for repair in reply.details["repairs"]]
+    text = _render_page(state, notes, page)
+    return replace(reply, text=text, page=page, details=reply.details | shown)
+
+
+def _read_result(state: SessionState, handle: str, arguments: object, limit: int) -> Reply:
     try:
-        page = state.results.read(handle, to_object(arguments))
+        page = state.results.read(handle, to_object(arguments), limit=max(LEAST_SHARE, limit))
     except errors.ModelError as error:
         return refuse(error, code=error.code, budget=state.settings.reply_tokens)
     details: Json = {

@@ -110,8 +110,10 @@ def _render_definitions(
     whole: list[Tool] = []
     left: list[str] = []
     for tool in tools:
+        shape = state.engine.shapes.describe(tool) if state.should_learn(tool) else ""
+        seen = texts.SEEN_RESULTS.format(shape=shape) if shape else ""
         failures = state.engine.usage.describe_failures(tool)
-        text = "\n".join(filter(None, (render_definition(tool), failures)))
+        text = "\n".join(filter(None, (render_definition(tool), seen, failures)))
         cost = count_tokens(text) + 1
         if shown and (cost > room or tool.name not in loadable):
             left.append(tool.name)

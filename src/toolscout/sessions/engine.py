@@ -7,6 +7,7 @@ conversation.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from toolscout.calls.shapes import ResultShapes
 from toolscout.catalog import Catalog
 from toolscout.schemas import Json
 from toolscout.search.index import Index
@@ -41,3 +42,5 @@ class Engine:
     timer: Callable[[], float]
     """Seconds, for durations."""
     listings: ListingCache = field(default_factory=ListingCache)
+    shapes: ResultShapes = field(default_factory=ResultShapes)
+    """What results of tools look like."""

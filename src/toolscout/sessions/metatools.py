@@ -7,13 +7,14 @@ on what was corrected.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from toolscout.catalog import RESERVED_NAMES, Catalog
 from toolscout.errors import InvalidQuery, InvalidRequest
 from toolscout.query import QUERIES_LIMIT
-from toolscout.schemas import Json, has_few_values
+from toolscout.schemas import Json, has_few_values, is_list
 from toolscout.settings import Settings
 from toolscout.tools import Effect, Tool
 
@@ -22,6 +23,8 @@ DESCRIBE = "tool_describe"
 CALL = "tool_call"
 NAMES_LIMIT = 10
 """Definitions that one `tool_describe` gives."""
+CALLS_LIMIT = 10
+"""Calls that one `tool_call` makes."""
 LIMIT_MAX = 20
 SHORT_SEARCH_VALUES = 40
 SHORT_SEARCH_TOOLS = 1_000
@@ -55,6 +58,7 @@ _CALL_TEXT = (
 )
 
 _PICK_TEXT = "Return only this part of a JSON result, such as '$.items[*].id'."
+_CALLS_TEXT = "Instead of the above: several calls to run at once; none may need another's result."
 
 CALL_VARIANTS = {
     "tool_read": "Run a found tool that only reads.",
@@ -64,12 +68,26 @@ CALL_VARIANTS = {
 """Tools that a gateway can offer in place of `tool_call`, and how their descriptions begin."""
 
 
-def build_meta_tools(listing: str = "", *, can_pick: bool = False) -> tuple[Tool, Tool, Tool]:
+def build_meta_tools(listing: str = "", *, runs_calls: bool = False) -> tuple[Tool, Tool, Tool]:
     """Return `tool_search`, `tool_describe` and `tool_call`, with a listing in the first.
 
-    `can_pick` offers to return a part of a result, for hosts that leave all calls to the session.
+    `runs_calls` also offers a part of a result and several calls at once, for hosts that leave all
+    calls to the session.
     """
-    picked: Json = {"pick": {"type": "string", "description": _PICK_TEXT}} if can_pick else {}
+    name: Json = {"type": "string", "description": "A found tool's name, or a result's handle."}
+    offered: Json = {}
+    if runs_calls:
+        pick: Json = {"type": "string"}
+        call: Json = {"name": {"type": "string"}, "arguments": {"type": "object"}, "pick": pick}
+        offered = {
+            "pick": pick | {"description": _PICK_TEXT},
+            "calls": {
+                "type": "array",
+                "items": {"type": "object", "properties": call, "required": ["name"]},
+                "maxItems": CALLS_LIMIT,
+                "description": _CALLS_TEXT,
+            },
+        }
     return (
         _build_tool(
             SEARCH,
@@ -113,14 +131,15 @@ def build_meta_tools(listing: str = "", *, can_pick: bool = False) -> tuple[Tool
             CALL,
             _CALL_TEXT,
             Effect.UNKNOWN,
-            required="name",
-            name={"type": "string", "description": "A found tool's name, or a result's handle."},
+            # Some providers refuse a schema that says "one of the two is required".
+            required="" if runs_calls else "name",
+            name=name,
             arguments={
                 "type": "object",
                 "description": "The tool's arguments. For a handle: {'start': 4000}, "
                 "{'lines': [10, 60]}, {'find': 'words'} or {'path': '$.items[0].id'}.",
             },
-            **picked,
+            **offered,
         ),
     )
 
@@ -128,12 +147,9 @@ def build_meta_tools(listing: str = "", *, can_pick: bool = False) -> tuple[Tool
 def _build_tool(
     name: str, description: str, effect: Effect, /, *, required: str, **properties: Json
 ) -> Tool:
-    schema: Json = {
-        "type": "object",
-        "properties": properties,
-        "required": [required],
-        "additionalProperties": False,
-    }
+    schema: Json = {"type": "object", "properties": properties}
+    schema |= {"required": [required]} if required else {}
+    schema |= {"additionalProperties": False}
     # A client that hides tools itself must not hide the way to all others.
     return Tool(
         name=name, description=description, input_schema=schema, effect=effect, always_load=True
@@ -163,6 +179,23 @@ _QUERY_KEYS = ("queries", "query", "q", "search", "text")
 _NAMES_KEYS = ("names", "name", "tools", "tool")
 _NAME_KEYS = ("name", "tool_name", "tool")
 _ARGUMENT_KEYS = ("arguments", "args", "params", "parameters", "input")
+
+
+_T = TypeVar("_T")
+
+
+class CallRequest(NamedTuple):
+    """One call that `tool_call` was given, unchecked."""
+
+    name: object
+    """None if the model named no tool."""
+    arguments: object = None
+    pick: object = None
+    """The path of the part of the result to return; None for all of it."""
+
+    def to_json(self) -> Json:
+        """Return the arguments of a `tool_call` that makes this call alone."""
+        return self._asdict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,13 +257,39 @@ def read_names_request(names: object) -> tuple[tuple[str, ...], tuple[str, ...]]
     return _take_first(NAMES_LIMIT, "names", listed, notes), tuple(notes)
 
 
-def read_call_request(value: object) -> tuple[object, object]:
-    """Return the name and the arguments that `tool_call` was given."""
+def read_calls(value: object) -> tuple[tuple[CallRequest, ...], tuple[str, ...]]:
+    """Return the calls that `tool_call` was given, at most ten, and notes; raises `InvalidRequest`.
+
+    Whoever decides about a call reads it here, so that all of them see the same calls.
+    """
     members = to_object(value)
+    call = _read_call(members)
+    listed = members.get("calls")
+    if isinstance(listed, str):
+        listed = _parse(listed)
+    rows = cast("list[object]", listed) if is_list(listed) else [listed] if listed else []
+    if not rows:
+        if call.name is None:
+            raise InvalidRequest.from_call()
+        return (call,), ()
+    if call.name:
+        raise InvalidRequest.from_call("tool_call takes a name or calls, not both")
+    notes: list[str] = []
+    kept = _take_first(CALLS_LIMIT, "calls", tuple(rows), notes)
+    return tuple(_read_call(to_object(row)) for row in kept), tuple(notes)
+
+
+def split_call(catalog: Catalog, name: str, arguments: object) -> list[tuple[str, object]]:
+    """Return a `tool_call` of several tools as one for each; any other call as it is."""
+    if find_meta_tool(catalog, name) == CALL:
+        with suppress(InvalidRequest):
+            return [(name, call.to_json()) for call in read_calls(arguments)[0]]
+    return [(name, arguments)]
+
+
+def _read_call(members: Json) -> CallRequest:
     name = _find_first(members, _NAME_KEYS)
-    if name is None:
-        raise InvalidRequest("tool_call needs a name", remedy="Send {'name': …, 'arguments': {…}}.")
-    return name, _find_first(members, _ARGUMENT_KEYS)
+    return CallRequest(name, _find_first(members, _ARGUMENT_KEYS), members.get("pick"))
 
 
 def find_queries(value: object) -> Any:
@@ -261,9 +320,7 @@ def _parse(text: str) -> object:
         return None
 
 
-def _take_first(
-    limit: int, noun: str, listed: tuple[str, ...], notes: list[str]
-) -> tuple[str, ...]:
+def _take_first(limit: int, noun: str, listed: tuple[_T, ...], notes: list[str]) -> tuple[_T, ...]:
     if len(listed) > limit:
         notes.append(f"Only the first {limit} of {len(listed)} {noun} were used.")
     return listed[:limit]

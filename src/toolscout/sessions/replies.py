@@ -8,12 +8,14 @@ required parameters (R40).
 
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from toolscout.calls.cut import cut
+from toolscout.calls.results import Page
 from toolscout.dialects import Dialect, to_result, to_search_output
 from toolscout.names import NAMES_LISTED, list_some, to_error_text, to_one_line
 from toolscout.query import Query
@@ -23,6 +25,7 @@ from toolscout.tokens import count_tokens
 from toolscout.tools import Tool
 
 REMEMBERED_DEFINITIONS = 500
+MARK_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,10 @@ class Reply:
     definitions: tuple[Tool, ...] = ()
     """Tools whose definitions answer a search in place of the text, in mode `definitions`."""
     blocks: tuple[Json, ...] = ()
-    """Content of a call's result that is not text: images, links to resources."""
+    """Content of a call's result that is not text: images, links to resources. After several
+    calls, a text in front says whose it is."""
+    page: Page | None = field(default=None, repr=False, compare=False)
+    """What the text shows of a call's result."""
 
     @property
     def tokens(self) -> int:
@@ -152,6 +158,47 @@ def refuse(
         details={"code": code, "message": str(error)} | (details or {}),
         described=described,
     )
+
+
+def label_replies(names: Sequence[object], replies: Sequence[Reply]) -> list[str]:
+    """Return a line for the reply to each of several calls, with the tool that it is from.
+
+    A number that no tool can know keeps one from writing a line like it into its result.
+    """
+    mark = secrets.token_hex(MARK_BYTES)
+    labels: list[str] = []
+    for number, (name, reply) in enumerate(zip(names, replies, strict=True), start=1):
+        tool = reply.details.get("tool") or to_one_line(str(name), QUERY_CHARS)
+        failed = ", failed" if reply.is_error else ""
+        labels.append(f"Result {number} of {len(replies)} ({mark}), {tool}{failed}:")
+    return labels
+
+
+def join_replies(
+    names: Sequence[object], replies: Sequence[Reply], notes: Sequence[str] = ()
+) -> Reply:
+    """Return one reply in place of those to several calls, in their order."""
+    labels = label_replies(names, replies)
+    parts = [f"{label}\n{reply.text}" for label, reply in zip(labels, replies, strict=True)]
+    blocks: list[Json] = []
+    for label, reply in zip(labels, replies, strict=True):
+        blocks += [{"type": "text", "text": label}, *reply.blocks] if reply.blocks else []
+    code = choose_code(replies)
+    return Reply(
+        text="\n\n".join([*parts, *notes]),
+        code=code,
+        is_error=all(reply.is_error for reply in replies),
+        details={"code": code, "results": [reply.details for reply in replies]},
+        references=tuple(dict.fromkeys(name for reply in replies for name in reply.references)),
+        described=tuple(dict.fromkeys(name for reply in replies for name in reply.described)),
+        blocks=tuple(blocks),
+    )
+
+
+def choose_code(replies: Sequence[Reply]) -> str:
+    """Return one code for several calls: that of all of them if it is the same."""
+    codes = {reply.code for reply in replies}
+    return codes.pop() if len(codes) == 1 else "some_failed"
 
 
 def limit_text(text: str, budget: int) -> str:

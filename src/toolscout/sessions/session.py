@@ -8,9 +8,10 @@ Any thread may use a session; two sessions share nothing.
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from toolscout.dialects import Dialect
@@ -19,6 +20,7 @@ from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.sessions import metatools
 from toolscout.sessions.call import (
+    MAX_CHAR_BYTES,
     ApprovedCall,
     Confirm,
     approve_call,
@@ -27,14 +29,16 @@ from toolscout.sessions.call import (
     is_read_only,
     note_called,
     prepare_later,
+    share_room,
 )
 from toolscout.sessions.describe import describe_tools
 from toolscout.sessions.engine import Engine, Executor
 from toolscout.sessions.events import Answered, Called, Described, Searched, Suggested
 from toolscout.sessions.history import Step
+from toolscout.sessions.metatools import CALLS_LIMIT
 from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Entry, Record
-from toolscout.sessions.replies import Reply, refuse
+from toolscout.sessions.replies import Reply, join_replies, refuse
 from toolscout.sessions.search import (
     add_refused_queries,
     deliver,
@@ -42,7 +46,7 @@ from toolscout.sessions.search import (
     search_tools,
     suggest_tools,
 )
-from toolscout.sessions.session_state import SessionState
+from toolscout.sessions.session_state import SessionState, run_in_thread
 from toolscout.sessions.texts import MAYBE_CALLED, NOTHING_DONE
 from toolscout.sessions.usage import MADE
 from toolscout.settings import Settings
@@ -50,6 +54,8 @@ from toolscout.tokens import estimate_tokens
 from toolscout.tools import Effect, Tool
 
 _T = TypeVar("_T")
+_BY_DANGER = (Effect.READ, Effect.WRITE, Effect.UNKNOWN, Effect.DESTRUCTIVE)
+_BY_STRICTNESS = (Permission.ALLOW, Permission.ASK, Permission.DENY)
 
 _log = logging.getLogger(__name__)
 
@@ -144,11 +150,13 @@ class Session:
         executor: Executor | None = None,
         confirm: Confirm | None = None,
         pick: object = None,
+        sharing: int = 1,
     ) -> Reply:
         """Run a tool. `approved` says that a person has agreed to this very call (R75).
 
         An `executor` given here runs this call in place of the server's. `confirm` asks a person
         about a call that needs approval. `pick` is the path of the part to return of JSON.
+        `sharing` is how many calls are answered by one reply.
         """
         started = self._engine.timer()
         try:
@@ -160,12 +168,40 @@ class Session:
                 executor=executor,
                 confirm=confirm,
                 pick=pick,
+                sharing=sharing,
             )
         except Exception as error:
             reply = self._report_failure(error, maybe_called=True)
         await self.run(lambda: self._record_call(reply))
         self._emit_call(reply, started, arguments)
         return reply
+
+    async def call_each(
+        self, calls: Sequence[Callable[[int], Awaitable[Reply]]], *, at_once: int = CALLS_LIMIT
+    ) -> list[Reply]:
+        """Make several calls, some `at_once`; return the reply to each, in order.
+
+        Each gets the number of calls to pass to `call`. Their replies together are no longer than
+        the result of one call may be.
+        """
+        slots = asyncio.Semaphore(at_once)
+
+        async def make(call: Callable[[int], Awaitable[Reply]]) -> Reply:
+            async with slots:
+                return await call(len(calls))
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(make(call)) for call in calls]
+        replies = [task.result() for task in tasks]
+        if (
+            sum(len(reply.text) for reply in replies) * MAX_CHAR_BYTES
+            <= self.settings.result_tokens
+        ):
+            return replies
+        try:
+            return await run_in_thread(lambda: share_room(self._state, replies))
+        except Exception as error:  # the store could not keep what is cut
+            return [self._report_failure(error, maybe_called=True)] * len(replies)
 
     async def handle(
         self,
@@ -195,21 +231,36 @@ class Session:
                 return reply
             case "tool_call":
                 try:
-                    target, inner = metatools.read_call_request(arguments)
+                    calls, notes = metatools.read_calls(arguments)
                 except ModelError as error:
                     reply = self._refuse(error)
                     self._emit(Called, reply, started, made=False)
                     return reply
-                pick = metatools.to_object(arguments).get("pick")
-                return await self.call(target, inner, executor=executor, confirm=confirm, pick=pick)
+
+                async def make(call: metatools.CallRequest, sharing: int = 1) -> Reply:
+                    return await self.call(
+                        call.name,
+                        call.arguments,
+                        executor=executor,
+                        confirm=confirm,
+                        pick=call.pick,
+                        sharing=sharing,
+                    )
+
+                if len(calls) == 1:
+                    return await make(calls[0])
+                replies = await self.call_each([partial(make, call) for call in calls])
+                return join_replies([call.name for call in calls], replies, notes)
             case _:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
                 given = metatools.to_object(arguments) or arguments
                 return await self.call(name, given, executor=executor, confirm=confirm)
 
-    def call_sync(self, name: str, arguments: object = None, *, approved: bool = False) -> Reply:
+    def call_sync(
+        self, name: str, arguments: object = None, *, approved: bool = False, pick: object = None
+    ) -> Reply:
         """Run a tool from synchronous code."""
-        return run_sync(lambda: self.call(name, arguments, approved=approved))
+        return run_sync(lambda: self.call(name, arguments, approved=approved, pick=pick))
 
     def handle_sync(self, name: str, arguments: object = None) -> Reply:
         """Answer what the model called, from synchronous code."""
@@ -218,15 +269,16 @@ class Session:
     # For hosts that run their tools themselves.
 
     async def admit(
-        self, name: str, arguments: object = None, *, approved: bool = False
+        self, name: str, arguments: object = None, *, approved: bool = False, pick: object = None
     ) -> ApprovedCall | Reply:
         """Return a call that the host may make, or the reply that says why not.
 
-        Report a call that was made with `settle`.
+        Report a call that was made with `settle`. If the model wanted to `pick` a part of the
+        result, which the host cannot do, the notes of the call say so.
         """
         started = self._engine.timer()
         try:
-            call = await approve_call(self._state, name, arguments, approved=approved)
+            call = await approve_call(self._state, name, arguments, approved=approved, pick=pick)
         except Exception as error:
             call = self._report_failure(error)
         if isinstance(call, Reply):
@@ -252,18 +304,29 @@ class Session:
         self._emit_call(reply, call.started, call.arguments)
 
     def find_effect(self, name: str, arguments: object = None) -> Effect:
-        """Return what a call may do; `tool_call` does what its target does (R81)."""
-        if is_read_only(self._engine.catalog, name, arguments):
-            return Effect.READ
-        tool, _ = self.find_target(name, arguments)
-        return tool.effect if tool is not None else Effect.UNKNOWN
+        """Return what a call may do; `tool_call` does what its target does (R81).
+
+        Of several targets, the one that may do most counts.
+        """
+        catalog = self._engine.catalog
+        effects: list[Effect] = []
+        for name_, given in metatools.split_call(catalog, name, arguments):
+            tool, _ = self.find_target(name_, given)
+            is_reading = is_read_only(catalog, name_, given)
+            effects.append(Effect.READ if is_reading else tool.effect if tool else Effect.UNKNOWN)
+        return max(effects, key=_BY_DANGER.index)
 
     async def find_permission(self, name: str, arguments: object = None) -> Permission:
         """Return the host's answer to a call; search and describe are always allowed (R81).
 
         The policy sees the arguments that would be sent. A call that could not be sent needs a
-        person's approval, so that nothing is allowed by mistake.
+        person's approval, so that nothing is allowed by mistake. Of several calls at once, the
+        strictest answer counts.
         """
+        calls = metatools.split_call(self._engine.catalog, name, arguments)
+        if len(calls) > 1:
+            found = [await self.find_permission(*call) for call in calls]
+            return max(found, key=_BY_STRICTNESS.index)
         if is_read_only(self._engine.catalog, name, arguments):
             return Permission.ALLOW
         tool, given = self.find_target(name, arguments)
@@ -276,7 +339,10 @@ class Session:
         return (await self.policy.decide(tool, prepared.arguments)).permission
 
     def find_target(self, name: str, arguments: object) -> tuple[Tool | None, object]:
-        """Return the tool that a call would reach, also through `tool_call`, and its arguments."""
+        """Return the tool that a call would reach, also through `tool_call`, and its arguments.
+
+        None for a `tool_call` of several tools.
+        """
         return find_target(self._state, name, arguments)
 
     async def run(self, work: Callable[[], _T], *, is_short: bool = True) -> _T:
@@ -489,9 +555,10 @@ class Session:
             names = metatools.find_names(step.arguments)
             self._guard(lambda: describe_tools(self._state, *metatools.read_names_request(names)))
         else:
-            tool, _ = find_target(self._state, step.name, step.arguments)
-            if tool is not None:
-                self._record.touch(tool.name)
+            for call in metatools.split_call(self._engine.catalog, step.name, step.arguments):
+                tool, _ = find_target(self._state, *call)
+                if tool is not None:
+                    self._record.touch(tool.name)
 
     def _search(self, queries: object, options: Json) -> Reply:
         reply = self._answer(lambda: self._run_search(queries, options), is_search=True)

@@ -184,6 +184,11 @@ class SessionState:
         """Tell whether the conversation has a tool's whole definition."""
         return not self.settings.shared and self.record.has_shown(tool)
 
+    def should_learn(self, tool: Tool) -> bool:
+        """Tell whether what a tool returns is learned, because nobody has declared it."""
+        is_undeclared = tool.output_schema is None and tool.kind == "tool"
+        return is_undeclared and self.settings.learn_results
+
     def may_call(self, tool: Tool) -> bool:
         """Tell whether the gate lets a tool through: loaded, or shown by a search (R50)."""
         return self.record.offers(tool) or self.is_callable(tool)

@@ -83,7 +83,10 @@ GONE = "{name} is gone."
 CHANGED = "{name} has changed; describe it again before calling it."
 SUGGESTED = "Loaded, may help: {names}."
 LEFT_OUT = "Left out for length, ask for them again: {names}."
+SEEN_RESULTS = "Seen in results, but not promised: {shape}"
 NOT_PICKED = "This is the whole result. {reason}"
+NOTHING_PICKED = "The tool was called, but nothing was picked: {reason} The whole result is kept."
+PICK_NOT_APPLIED = "This is the whole result: 'pick' has no effect here."
 CALLED_AS = "Called {tool} for {name!r}."
 NEW_TOOLS = "New hidden tools of {server}: {names}."
 NOTE_TOOL = "Not a tool, only a note; do not call it. {note}"
@@ -97,6 +100,7 @@ USER_DECLINED = "the user said no"
 LOGIN_QUESTION = (
     "Server {server!r} needs a login of yours. Log in on the page; the call then goes on."
 )
+CALL_ALONE = "It has a question, which cannot be answered among several calls. Call it alone."
 ENDLESS_QUESTIONS = "The server asked for more input after {rounds} answers"
 
 
