@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from toolscout.config.servers import ServerConfig
+from toolscout.config.servers import ServerConfig, Share
 from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable
 from toolscout.names import clean_text, to_error_text
 from toolscout.schemas import Json, clean_texts, is_object
@@ -79,6 +79,13 @@ class Connection(Protocol):
         """Send one request and return its raw result; raises `MCPError` for an error response.
 
         This sets no time limit. Cancelling it cancels the request at the server.
+        """
+        ...
+
+    async def offer_roots(self, relay: Relay, *, have_changed: bool = False) -> None:
+        """Let the server ask a client for its roots, and wait until it has the answer.
+
+        Servers before 2026-07-28 ask when they have started and when the roots have changed.
         """
         ...
 
@@ -187,13 +194,15 @@ class Relays:
     """The relays of running calls. Its methods are callbacks for the SDK.
 
     A server's question does not say which call it belongs to. While several calls run, the answer
-    of one client could reach another client's call, so `Relays` then refuses to ask anyone.
+    of one client could reach another client's call, so `Relays` then refuses to ask anyone, unless
+    the connection has one client only.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._relays: list[Relay] = []
         self._asked = 0
+        self._answered = asyncio.Event()
 
     @contextmanager
     def register(self, relay: Relay) -> Generator[None]:
@@ -217,17 +226,31 @@ class Relays:
         return await self._ask(types.ListRootsRequest())
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Pass on a log message if only one call is running."""
-        if len(self._relays) == 1:
-            await self._relays[0].log(params)
+        """Pass on a log message if it is known whose it is."""
+        relay = self._find_relay()
+        if relay is not None:
+            await relay.log(params)
+
+    async def wait_for_answers(self) -> bool:
+        """Wait until no question is open; tell whether there was one."""
+        was_asked = bool(self._asked)
+        while self._asked:
+            self._answered.clear()
+            await self._answered.wait()
+        return was_asked
+
+    def _find_relay(self) -> Relay | None:
+        is_certain = len(self._relays) == 1 or self._config.share is Share.SESSION
+        return self._relays[-1] if self._relays and is_certain else None
 
     async def _ask(self, request: types.InputRequest) -> Any:
         message = SEVERAL if self._relays else NOBODY
+        relay = self._find_relay()
         if not self._config.may_ask:
             message = MAY_NOT_ASK
         elif self._asked >= QUESTIONS_MAX:
             message = TOO_MANY
-        elif len(self._relays) == 1:
+        elif relay is not None:
             plain = request.model_dump(by_alias=True, mode="json", exclude_none=True)
             try:
                 named = name_sender(self._config, plain)
@@ -235,9 +258,10 @@ class Relays:
                 return error.error
             self._asked += 1
             try:
-                return await self._relays[0].ask(type(request).model_validate(named, by_name=False))
+                return await relay.ask(type(request).model_validate(named, by_name=False))
             finally:
                 self._asked -= 1
+                self._answered.set()
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
 

@@ -224,6 +224,19 @@ class McpConnection:
         }
         return {**raw, "inputRequests": named}
 
+    async def offer_roots(self, relay: Relay, *, have_changed: bool = False) -> None:
+        """Let an older server ask a client for its roots; later ones ask during a call."""
+        client = self._get_client()
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        with contextlib.suppress(MCPError, TimeoutError), self._relays.register(relay):
+            async with asyncio.timeout(self._config.start_seconds):
+                if have_changed:
+                    await client.session.send_notification(types.RootsListChangedNotification())
+                await self.request("ping", {})  # a question comes before the answer to this
+                if await self._relays.wait_for_answers():
+                    await asyncio.sleep(self._delays.rest)  # it may have to look at the folders
+
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
         """Watch these resources and no others; return those that the server agreed to."""
         client = self._get_client()

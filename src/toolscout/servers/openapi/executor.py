@@ -245,6 +245,9 @@ class OpenApiConnection:
         arguments: object = params.get("arguments")
         return await api(tool, arguments if is_object(arguments) else {})
 
+    async def offer_roots(self, relay: Relay, *, have_changed: bool = False) -> None:
+        """Do nothing: an API knows no folders."""
+
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
         """Subscribe to nothing: operations have no resources."""
         return frozenset()
