@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from serving import eventually
 from toolscout.catalog import Catalog, Change, Status
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.servers import ServerConfig, Share, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolscout.schemas import Json
 from toolscout.servers.connection import Delays, Relay
@@ -731,5 +731,22 @@ def test_what_a_session_lists_is_compared_before_its_call_and_never_published_by
             await pool.request("a", "m", {}, caller=Caller(session="s"), check=check)
             assert held == ["new", "new"]
             assert [len(fake.requests) for fake in fakes["a"].made] == [2, 0]
+
+    run(work())
+
+
+def test_the_folder_of_a_client_is_that_of_its_programs_unless_they_have_another():
+    async def work() -> None:
+        web = ServerConfig(
+            name="web", transport=Transport.HTTP, url="http://web.example", share=Share.SESSION
+        )
+        caller = Caller(session="s", folder="/project")
+        configs = (web, server("own", share="session"), server("fixed", share="session", cwd="/x"))
+        fakes, chosen = Fakes(), {"web": "", "own": "/project", "fixed": "/x", "all": ""}
+        async with pool_of(fakes, *configs, server("all")) as pool:
+            for name in chosen:
+                await pool.request(name, "m", {}, caller=caller)
+            used = {name: [f for f in fakes[name].made if f.requests] for name in chosen}
+            assert {name: fake.config.cwd for name, [fake] in used.items()} == chosen
 
     run(work())

@@ -339,8 +339,6 @@ class Pool:
         owner = caller.find_owner(server.config)
         if owner is None:
             return server
-        if server.is_held:
-            raise ServerUnavailable(server.name, Phase.STOPPED)
         login = None
         stored = None
         if owner.principal and server.config.login == Login.USER:
@@ -351,6 +349,8 @@ class Pool:
             if stored is None:
                 raise _make_login_error(server.name, owner.principal)
         if owner not in server.owned:
+            if server.is_held:
+                raise ServerUnavailable(server.name, Phase.STOPPED)
             self._make_room(server)
             owned = ServerState(config=server.config, owner=owner)
             self._share_slots(server, owned)
@@ -538,9 +538,7 @@ class Pool:
                 self.on_line(server.name, line)
                 _log_line(server, line)
 
-            config = server.config.resolve()
-            if config.share is Share.SESSION and not (config.cwd or config.isolate):
-                config = replace(config, cwd=server.owner.folder if server.owner else self.folder)
+            config = self._choose_folder(server, server.config.resolve())
             if is_installed:
                 config = replace(config, install_seconds=0)
             delay = choose_start_limit(config).describe_wait()
@@ -586,6 +584,13 @@ class Pool:
         self._spawn(self._attend(server, connection, has_changed))
         self._spawn(self.watched.renew(server.name, connection, server.config.call_seconds))
         return connection
+
+    def _choose_folder(self, server: ServerState, config: ServerConfig) -> ServerConfig:
+        """Return the configuration with the folder of the client that the server is started for."""
+        has_folder = config.cwd or config.isolate or config.transport is not Transport.STDIO
+        if has_folder or config.share is not Share.SESSION:
+            return config
+        return replace(config, cwd=server.owner.folder if server.owner else self.folder)
 
     async def _prepare_owned(
         self, owned: ServerState, connection: Connection, relay: Relay | None
