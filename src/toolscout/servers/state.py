@@ -279,8 +279,10 @@ class CallSlot:
     @asynccontextmanager
     async def limit(self, seconds: float) -> AsyncGenerator[None]:
         """Raise `TimeoutError` after some seconds, not counting those spent at rest."""
-        async with asyncio.timeout(seconds) as clock:
+        # A server may have a question open since its start.
+        async with asyncio.timeout(None if self._is_resting else seconds) as clock:
             self._clock = clock
+            self._seconds_left = seconds
             try:
                 yield
             finally:
