@@ -63,7 +63,7 @@ class Fake:
         self.listings = 0
         self.requests: list[tuple[str, Json]] = []
 
-    async def open(self) -> None:
+    async def open(self, relay: Relay | None = None) -> None:
         if self.plan.open_gate is not None:
             await self.plan.open_gate.wait()
         if self.plan.fails:
@@ -83,7 +83,7 @@ class Fake:
             await self.plan.answer_gate.wait()
         return {"answer": self.config.name}
 
-    async def offer_roots(self, relay: Relay, *, have_changed: bool = False) -> None:
+    async def renew_roots(self, relay: Relay) -> None:
         return None
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:

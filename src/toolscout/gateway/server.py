@@ -90,10 +90,10 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         grows = gateway.has_growing_list(context)
         subscriptions.find_listener(context, await session_of(context), grows=grows)
 
-    async def offer_roots(context: Context, params: types.NotificationParams) -> None:
+    async def renew_roots(context: Context, params: types.NotificationParams) -> None:
         session = await session_of(context)
         relay = gateway.forward(session, context, types.InputResponseRequestParams())
-        gateway.pool.offer_roots(gateway.identify(session, context), relay)
+        gateway.pool.renew_roots(gateway.identify(session, context), relay)
 
     def handle(answer: _Answer) -> Callable[[Context, Any], Awaitable[Any]]:
         """Return a handler that finds the session, and lets log lines name the request."""
@@ -133,7 +133,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         "notifications/initialized", types.NotificationParams, add_listener
     )
     server.add_notification_handler(
-        "notifications/roots/list_changed", types.NotificationParams, offer_roots
+        "notifications/roots/list_changed", types.NotificationParams, renew_roots
     )
     server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
     server.middleware.append(_read_json_text)

@@ -63,8 +63,11 @@ class Connection(Protocol):
         """Why the connection ended."""
         ...
 
-    async def open(self) -> None:
-        """Start or reach the server; raises `ServerUnavailable` if that fails."""
+    async def open(self, relay: Relay | None = None) -> None:
+        """Start or reach the server; raises `ServerUnavailable` if that fails.
+
+        A relay to the only client of a server lets the server ask for roots at its start.
+        """
         ...
 
     async def close(self) -> None:
@@ -82,11 +85,8 @@ class Connection(Protocol):
         """
         ...
 
-    async def offer_roots(self, relay: Relay, *, have_changed: bool = False) -> None:
-        """Let the server ask a client for its roots, and wait until it has the answer.
-
-        Servers before 2026-07-28 ask when they have started and when the roots have changed.
-        """
+    async def renew_roots(self, relay: Relay) -> None:
+        """Tell the server that the roots of its only client have changed, so that it asks again."""
         ...
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
@@ -172,6 +172,8 @@ class Delays:
     """Between asking a process that may be installing something to exit and killing it."""
     rest: float = 0.2
     """For the last output of a dead process to arrive, and for its children to exit."""
+    roots: float = 0.5
+    """For a server to look at the folders that its client has told it, before its first call."""
 
 
 QUESTION = "The MCP server {server!r} asks: {text}"

@@ -307,17 +307,17 @@ class Pool:
             for owner in [owner for owner in server.owned if is_gone(owner)]:
                 self._end_owned(server, owner)
 
-    def offer_roots(self, caller: Caller, relay: Relay) -> None:
+    def renew_roots(self, caller: Caller, relay: Relay) -> None:
         """Tell the servers of one session that the roots of its client have changed."""
 
-        async def offer(connection: Connection) -> None:
+        async def renew(connection: Connection) -> None:
             with contextlib.suppress(ToolscoutError):  # the next call tells that it has ended
-                await connection.offer_roots(relay, have_changed=True)
+                await connection.renew_roots(relay)
 
         for server in self.servers.values():
             owned = server.owned.get(caller)
             if owned is not None and owned.connection is not None:
-                self._spawn(offer(owned.connection))
+                self._spawn(renew(owned.connection))
 
     async def read_login(self, name: str, principal: str) -> str:
         """Return the id of a principal's login at a server, empty if there is none."""
@@ -555,13 +555,14 @@ class Pool:
                 server.login = file.login if file else ""
                 server.is_personal = file is not None and needs_tokens(config, file)
                 connection = self._connect(config, on_change=has_changed.set, on_line=on_line)
-            await connection.open()
+            has_one_client = server.owner is not None and config.share is Share.SESSION
+            await connection.open(relay if has_one_client else None)
             try:
                 if server.owner is None:
                     # A call must not reach a tool that has changed since it was listed.
                     await self._updater.refresh(server, connection)
                 else:
-                    await self._prepare_owned(server, connection, relay)
+                    await self._compare_list(server, connection)
             except BaseException:
                 await connection.close()
                 raise
@@ -592,17 +593,13 @@ class Pool:
             return config
         return replace(config, cwd=server.owner.folder if server.owner else self.folder)
 
-    async def _prepare_owned(
-        self, owned: ServerState, connection: Connection, relay: Relay | None
-    ) -> None:
-        """Let a server ask for its client's roots, and list its tools again if they changed.
+    async def _compare_list(self, owned: ServerState, connection: Connection) -> None:
+        """List the tools of a server again if the connection of a session or principal has others.
 
         Only the connection that everybody shares decides what is listed: what one session or
         principal makes of its own process concerns nobody else.
         """
         server = self._find(owned.name)
-        if relay is not None and owned.config.share is Share.SESSION:
-            await connection.offer_roots(relay)
         if owned.is_users_own:
             # A server may offer each user other tools; the list is the administrator's.
             self._spawn(self._learn(server))
