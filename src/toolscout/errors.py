@@ -37,6 +37,7 @@
         │   ├── LoginRequired  the caller has to log in to it first; carries the command
         │   └── LoginUndecided nobody has said whose login its calls use
         ├── ServerBusy       too many calls are waiting for it
+        ├── ConnectionsBusy  nobody else can have a connection to it now
         ├── LoginFailed      nobody logged in to a server
         ├── CallTimedOut     no answer in time
         ├── CallFailed       the tool's own code failed
@@ -601,6 +602,19 @@ class ServerBusy(UpstreamError):
         whose = " of yours" if is_own else ""
         super().__init__(
             f"Not called: server {server!r} is busy with {waiting} calls{whose}. Try again shortly."
+        )
+
+
+class ConnectionsBusy(UpstreamError):
+    """A server with as many connections as it may have, all of them in use."""
+
+    code = "server_busy"
+
+    def __init__(self, server: str, connections: int) -> None:
+        self.server, self.connections = server, connections
+        super().__init__(
+            f"Not called: server {server!r} is busy for as many sessions or users as it may serve "
+            f"at once ({connections}, see max_connections). Try again shortly."
         )
 
 

@@ -32,6 +32,8 @@ FAILING = {
             "since": "2026-11-15T12:00:00+00:00",
             "reason": "",
             "starts": 1,
+            "connections": 2,
+            "owners": ["ann", "bob"],
             "tools": 1200,
             "problems": ["tool 'x' has no schema"],
             "lines": ["all is well"],
@@ -55,6 +57,7 @@ toolscout 9.9, mode search: some servers have not listed their tools yet
 
 server  phase         tools  starts  since
 files   ready         1,200       1  2026-11-15T12:00:00+00:00
+  2 connections, for ann, bob
   tool 'x' has no schema
 mail    needs login       0       3
   no token

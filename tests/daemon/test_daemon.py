@@ -35,6 +35,7 @@ HELLO = {
         "clientInfo": {"name": "test", "version": "1"},
     },
 }
+COUNTING = (str(Path(__file__).parents[1] / "gateway" / "counting_server.py"), "project.txt")
 NOTING = (str(Path(__file__).with_name("noting_server.py")),)
 
 
@@ -51,9 +52,13 @@ class Machine:
         return ["serve", "--daemon", "--config", str(self.config)]
 
     @asynccontextmanager
-    async def client(self, *options: str, **settings: Any) -> AsyncGenerator[Client]:
+    async def client(
+        self, *options: str, folder: Path | None = None, **settings: Any
+    ) -> AsyncGenerator[Client]:
         arguments = ["-m", "toolscout", *self.words, *options]
-        parameters = StdioServerParameters(command=sys.executable, args=arguments, env=self.env)
+        parameters = StdioServerParameters(
+            command=sys.executable, args=arguments, env=self.env, cwd=folder
+        )
         async with asyncio.timeout(DEADLINE_SECONDS), Client(parameters, **settings) as client:
             yield client
 
@@ -120,6 +125,39 @@ def test_clients_that_start_together_share_one_gateway_and_its_servers(machine: 
             [daemon] = machine.list_daemons()
             children = [child.cmdline() for child in daemon.children(recursive=True)]
             assert sum("mcp_server_time" in words for words in children) == 1
+
+    run(use)
+
+
+def test_a_server_of_sessions_runs_in_the_folder_of_each_client_as_long_as_it_is_there(
+    tmp_path: Path, machine: Machine
+):
+    config = configuration(tmp_path, {"counting": COUNTING})
+    shared = "[servers.counting]"
+    config.write_text(config.read_text().replace(shared, f'{shared}\nshare = "session"'))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "project.txt").touch()
+
+    def list_servers() -> set[int]:
+        [daemon] = machine.list_daemons()
+        children = daemon.children(recursive=True)
+        return {child.pid for child in children if COUNTING[0] in child.cmdline()}
+
+    async def count(client: Client) -> dict[str, Any]:
+        await known(client, "counting__count")
+        counted = await client.call_tool("tool_call", {"name": "counting__count"})
+        return json.loads(text_of(counted))
+
+    async def use() -> None:
+        async with machine.client(folder=folders[0]) as first:
+            async with machine.client(folder=folders[1]) as second:
+                told = [await count(client) for client in (first, second, first)]
+                assert [one["count"] for one in told] == [1, 1, 2]
+                assert [one["folder"] for one in told[:2]] == [str(folder) for folder in folders]
+                await eventually(lambda: list_servers() == {one["pid"] for one in told})
+            await eventually(lambda: list_servers() == {told[0]["pid"]})
 
     run(use)
 

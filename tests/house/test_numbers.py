@@ -28,7 +28,7 @@ from toolscout.console.map import STEPS
 from toolscout.console.servers import LOGIN_SECONDS
 from toolscout.demo import load_demo_catalog
 from toolscout.dialects import NAMESPACE_FUNCTIONS
-from toolscout.encoders.encoder import TABLE_FILE, StaticEncoder
+from toolscout.encoders.encoder import GRID, TABLE_FILE, StaticEncoder
 from toolscout.gateway.http import HELLO_BYTES
 from toolscout.gateway.ledger import HOURS_KEPT
 from toolscout.gateway.middleware import (
@@ -60,7 +60,6 @@ from toolscout.search.text import (
     Field,
 )
 from toolscout.search.translate import LANGUAGES
-from toolscout.search.vectors import GRID
 from toolscout.servers.listings import ICONS_CHARS, ICONS_LIMIT, META_CHARS
 from toolscout.servers.oauth.callback import PORT
 from toolscout.sessions.metatools import CALLS_LIMIT

@@ -9,22 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from toolscout.encoders.encoder import CallableEncoder, Encoder, Kind, normalize_rows
-from toolscout.errors import InvalidEncoder
-from toolscout.search.vectors import (
+from toolscout.encoders.encoder import (
     GRID,
-    PRODUCT_SIZE,
+    CallableEncoder,
+    Encoder,
     Floats,
-    Neighbours,
+    Kind,
     VectorCache,
-    compare_vectors,
     encode_questions,
     encode_words,
     hash_text,
+    normalize_rows,
     on_grid,
     take_leading,
     take_leading_row,
 )
+from toolscout.errors import InvalidEncoder
+from toolscout.search.vectors import PRODUCT_SIZE, Neighbours, compare_vectors
 
 SEED = 20260901
 

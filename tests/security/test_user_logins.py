@@ -27,6 +27,7 @@ from toolscout.errors import InvalidConfig
 from toolscout.gateway.audit import read_entries
 from toolscout.servers.oauth.encrypted_logins import KEY_FILE, EncryptedLogins
 from toolscout.servers.oauth.tokens import TokenFile
+from toolscout.servers.state import Caller
 from toolscout.stores.sqlite import SqliteStore
 
 TOKENS = {name: f"the token of {name}, which is long enough" for name in ("ann", "bob", "cleo")}
@@ -95,7 +96,7 @@ def ask_as(gateway: Served, name: str) -> str:
 
 
 def list_users(gateway: Served) -> list[str]:
-    return list(gateway.gateway.pool.servers["web"].users)
+    return [owner.principal for owner in gateway.gateway.pool.servers["web"].owned]
 
 
 def test_each_user_reaches_the_server_as_themselves(world: World, tmp_path: Path):
@@ -111,6 +112,28 @@ def test_each_user_reaches_the_server_as_themselves(world: World, tmp_path: Path
 
     with serve(config, tmp_path) as gateway:
         assert asyncio.run(run(gateway)) == ["You are ann.", "You are bob."] * 5
+
+
+def test_each_session_of_a_user_can_have_a_connection_with_the_login_of_the_user(
+    world: World, tmp_path: Path
+):
+    config = server_at(world, login="user", share="session")
+    for name in ("", "ann", "bob"):
+        log_in(world, config, tmp_path, name)
+
+    async def run(gateway: Served) -> list[str]:
+        async with (
+            connect(gateway, "ann", mode="legacy") as ann,
+            connect(gateway, "ann", mode="legacy") as ann_again,
+            connect(gateway, "bob", mode="legacy") as bob,
+        ):
+            world.authority.access.clear()  # each has to use the renewed tokens of its user
+            said = [await ask(client) for client in (ann, ann_again, bob, ann)]
+            assert list_users(gateway) == ["ann", "ann", "bob"]
+            return said
+
+    with serve(config, tmp_path) as gateway:
+        assert asyncio.run(run(gateway)) == [f"You are {n}." for n in ("ann", "ann", "bob", "ann")]
 
 
 def test_each_user_reads_resources_as_themselves_and_nobody_watches_them(
@@ -273,7 +296,7 @@ def test_the_connection_of_a_user_who_may_no_longer_use_the_gateway_ends(
     with serve(config, tmp_path) as gateway:
         assert ask_as(gateway, "ann") == "You are ann."
         assert ask_as(gateway, "bob") == "You are bob."
-        connection = gateway.gateway.pool.servers["web"].users["bob"].connection
+        connection = gateway.gateway.pool.servers["web"].owned[Caller(principal="bob")].connection
         assert connection is not None
 
         now = gateway.gateway.config
@@ -293,7 +316,7 @@ def test_the_connection_of_a_user_who_logs_out_ends(world: World, tmp_path: Path
     log_in(world, config, tmp_path, "ann")
     with serve(config, tmp_path) as gateway:
         assert ask_as(gateway, "ann") == "You are ann."
-        connection = gateway.gateway.pool.servers["web"].users["ann"].connection
+        connection = gateway.gateway.pool.servers["web"].owned[Caller(principal="ann")].connection
         assert connection is not None
 
         with SqliteStore(tmp_path / "gateway.db") as store:
@@ -318,7 +341,7 @@ def test_the_connection_of_an_idle_user_ends_and_the_next_call_opens_another(
 
 
 def test_the_oldest_idle_connection_makes_room_for_another_user(world: World, tmp_path: Path):
-    config = server_at(world, login="user", max_users=2)
+    config = server_at(world, login="user", max_connections=2)
     for name in ("", *TOKENS):
         log_in(world, config, tmp_path, name)
     with serve(config, tmp_path) as gateway:
@@ -330,7 +353,7 @@ def test_the_oldest_idle_connection_makes_room_for_another_user(world: World, tm
 
 
 def test_no_connection_in_use_makes_room(world: World, tmp_path: Path):
-    config = server_at(world, login="user", max_users=1)
+    config = server_at(world, login="user", max_connections=1)
     for name in ("", "ann", "bob"):
         log_in(world, config, tmp_path, name)
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from serving import eventually
 from toolscout.catalog import Catalog, Change, Status
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.servers import ServerConfig, Share, Transport
 from toolscout.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolscout.schemas import Json
 from toolscout.servers.connection import Delays, Relay
 from toolscout.servers.manifest import Manifest
 from toolscout.servers.pool import Pool
-from toolscout.servers.state import Phase
+from toolscout.servers.state import Caller, Phase
 from toolscout.stores import MemoryStore
 
 DEADLINE_SECONDS = 120
@@ -63,7 +63,7 @@ class Fake:
         self.listings = 0
         self.requests: list[tuple[str, Json]] = []
 
-    async def open(self) -> None:
+    async def open(self, relay: Relay | None = None) -> None:
         if self.plan.open_gate is not None:
             await self.plan.open_gate.wait()
         if self.plan.fails:
@@ -82,6 +82,9 @@ class Fake:
         if self.plan.answer_gate is not None:
             await self.plan.answer_gate.wait()
         return {"answer": self.config.name}
+
+    async def renew_roots(self, relay: Relay) -> None:
+        return None
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
         return frozenset(uris)
@@ -300,11 +303,16 @@ def test_one_caller_does_not_fill_the_queue_of_a_server():
         fakes["a"].answer_gate = gate = asyncio.Event()
         async with pool_of(fakes, server(concurrency=1), queue=4) as pool:
             state = pool.servers["a"]
-            calls = [asyncio.create_task(pool.request("a", "m", {}, caller="bob")) for _ in "123"]
+            calls = [
+                asyncio.create_task(pool.request("a", "m", {}, caller=Caller(principal="bob")))
+                for _ in "123"
+            ]
             await eventually(lambda: (state.running, state.waiting) == (1, 2))
             with pytest.raises(ServerBusy, match="3 calls of yours"):
-                await pool.request("a", "m", {}, caller="bob")
-            calls.append(asyncio.create_task(pool.request("a", "m", {}, caller="ann")))
+                await pool.request("a", "m", {}, caller=Caller(principal="bob"))
+            calls.append(
+                asyncio.create_task(pool.request("a", "m", {}, caller=Caller(principal="ann")))
+            )
             await eventually(lambda: state.waiting == 3)
             gate.set()
             await asyncio.gather(*calls)
@@ -700,3 +708,45 @@ def test_when_the_pool_ends_everything_is_closed_and_calls_are_refused():
 
     run(work())
     gc.collect()
+
+
+def test_what_a_session_lists_is_compared_before_its_call_and_never_published_by_itself():
+    async def work() -> None:
+        config = server(share="session")
+        store, fakes = await warm_store(config), Fakes()
+        fakes["a"].tools = ["echo", "new"]
+        held: list[str] = []
+        async with pool_of(fakes, config, store=store) as pool:
+
+            def check() -> None:
+                held.extend(item.name for item in pool.servers["a"].held_definitions)
+
+            await pool.request("a", "m", {}, caller=Caller(session="s"), check=check)
+            own, lister = fakes["a"].made
+            assert held == ["new"]
+            assert lister.is_closed
+            assert pool.servers["a"].phase is Phase.KNOWN
+            fakes["a"].tools = ["echo", "newer"]
+            own.change()
+            await pool.request("a", "m", {}, caller=Caller(session="s"), check=check)
+            assert held == ["new", "new"]
+            assert [len(fake.requests) for fake in fakes["a"].made] == [2, 0]
+
+    run(work())
+
+
+def test_the_folder_of_a_client_is_that_of_its_programs_unless_they_have_another():
+    async def work() -> None:
+        web = ServerConfig(
+            name="web", transport=Transport.HTTP, url="http://web.example", share=Share.SESSION
+        )
+        caller = Caller(session="s", folder="/project")
+        configs = (web, server("own", share="session"), server("fixed", share="session", cwd="/x"))
+        fakes, chosen = Fakes(), {"web": "", "own": "/project", "fixed": "/x", "all": ""}
+        async with pool_of(fakes, *configs, server("all")) as pool:
+            for name in chosen:
+                await pool.request(name, "m", {}, caller=caller)
+            used = {name: [f for f in fakes[name].made if f.requests] for name in chosen}
+            assert {name: fake.config.cwd for name, [fake] in used.items()} == chosen
+
+    run(work())

@@ -107,6 +107,19 @@ def test_the_clock_goes_on_after_an_answer():
     run(work)
 
 
+def test_a_call_has_all_its_time_after_a_question_that_was_open_before_it_began():
+    async def work() -> None:
+        asked = Asked()
+        async with CallSlot(make_server()) as slot:
+            question = await begun(slot.wrap_relay(asked))
+            async with slot.limit(DEADLINE_SECONDS):
+                asked.may_answer.set()
+                assert await question == "roots"
+                await asyncio.sleep(0.01)  # a clock without time would have ended the call
+
+    run(work)
+
+
 def test_a_question_that_is_called_off_does_not_stop_the_clock_for_good():
     async def work() -> None:
         server = make_server()

@@ -304,7 +304,9 @@ def _format_servers(servers: list[Json]) -> list[str]:
         # While a server is well, its log is of no interest.
         is_bad = server["phase"] in BAD_PHASES
         last = choose_error_lines(server["lines"], LINES_SHOWN) if is_bad else []
-        texts = [server["reason"], *server["problems"], *last]
+        owners = list_some([str(owner) for owner in server.get("owners", ())])
+        own = f"{server['connections']} connections, for {owners}" if owners else ""
+        texts = [own, server["reason"], *server["problems"], *last]
         lines += [f"  {to_error_text(text, REASON_SHOWN)}" for text in texts if text]
     return lines
 

@@ -112,6 +112,16 @@ class Login(StrEnum):
     """Each principal of the gateway logs in, and has a connection of its own."""
 
 
+class Share(StrEnum):
+    """Who shares one connection to a server."""
+
+    ALL = "all"
+    SESSION = "session"
+    """Each client session has a connection of its own."""
+    PRINCIPAL = "principal"
+    """Each principal of the gateway has one; requests without a principal share one."""
+
+
 class Isolation(StrEnum):
     """What a server runs in."""
 
@@ -128,6 +138,7 @@ LIMITS = {"memory_mb": 1 << 24, "open_files": 1 << 20, "processes": 1 << 20}
 
 PROCESS = (Transport.STDIO,)
 REMOTE = (Transport.HTTP, Transport.SSE, Transport.OPENAPI)
+MCP = (Transport.STDIO, Transport.HTTP, Transport.SSE)
 
 
 def _read_env(key: str, value: object) -> Mapping[str, str]:
@@ -293,7 +304,13 @@ class ServerConfig(Options):
         only=PROCESS,
     )
     cwd: str = declare(
-        "", TEXT, "Working directory of the program.", path=True, identity=True, only=PROCESS
+        "",
+        TEXT,
+        "Working directory of the program. Left out, it is that of the gateway, or with "
+        '`share = "session"` the folder in which the client was started.',
+        path=True,
+        identity=True,
+        only=PROCESS,
     )
     isolate: str = declare(
         "",
@@ -379,12 +396,20 @@ class ServerConfig(Options):
         needs_restart=True,
         only=(Transport.HTTP, Transport.SSE),
     )
-    max_users: int = declare(
-        100,
+    share: Share = declare(
+        Share.ALL,
+        check_choice(Share),
+        "Who shares one process of the server, or one connection to it: all clients, only the "
+        "requests of one client session, or only those of one token. See "
+        "[servers for one folder or user](gateway.md#servers-for-one-folder-or-user).",
+        only=MCP,
+    )
+    max_connections: int = declare(
+        50,
         check_whole(1, 100_000),
-        'With `login = "user"`, how many users may have a connection at the same time; for one '
-        "more, the connection that was idle longest is closed.",
-        only=(Transport.HTTP, Transport.SSE),
+        'With `share` or `login = "user"`, how many sessions or users may have a process or '
+        "connection at the same time; for one more, the one that was idle longest is closed.",
+        only=MCP,
     )
     spec: str = declare(
         "",
@@ -572,6 +597,11 @@ class ServerConfig(Options):
         for mine, theirs in ((self.env, other.env), (self.headers, other.headers)):
             pairs += [(mine[key], theirs[key]) for key in mine.keys() & theirs.keys()]
         return any(a != b and is_literal(a) == is_literal(b) for a, b in pairs)
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether some connections serve one session or principal alone."""
+        return self.share is not Share.ALL or self.login == Login.USER
 
     def needs_restart(self, new: Self) -> bool:
         """Tell whether a running server has to be restarted to follow a new configuration."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from toolscout.catalog import Catalog
 from toolscout.console.search import Indexes
 from toolscout.console.views import ApiError, View
+from toolscout.encoders.encoder import encode_questions
 from toolscout.schemas import Json
 from toolscout.search.index import Index
-from toolscout.search.vectors import encode_questions
 
 Floats = NDArray[np.float32]
 

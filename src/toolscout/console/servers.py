@@ -177,6 +177,7 @@ class ServerTable:
             "calls": log.calls,
             "errors": log.errors,
             "restarts": max(0, server.starts - 1),
+            "connections": len(server.connected),
             "latency_ms": {"p50": log.compute_quantile(0.5), "p95": log.compute_quantile(0.95)},
             "reason": config.quote(server.reason),
             "login": login.value,
@@ -188,7 +189,8 @@ class ServerTable:
     def _list_actions(self, server: ServerState, view: View, login: LoginState) -> list[str]:
         if view.is_limited:
             return []
-        actions = [STOP, RESTART] if server.phase in (Phase.READY, Phase.STARTING) else [START]
+        is_used = server.owned or server.phase in (Phase.READY, Phase.STARTING)
+        actions = [STOP, RESTART] if is_used else [START]
         is_missing = login in (LoginState.NEEDED, LoginState.EXPIRED)
         if (is_missing or server.phase is Phase.NEEDS_LOGIN) and self.can_log_in(server):
             actions.append(LOGIN)

@@ -61,7 +61,9 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"Error: {error} Or leave out {DAEMON}.\n")
         return 2
     daemons = Daemons(place, rest, os.environ)
-    greeting = {"session": os.urandom(8).hex(), "profile": profile}
+    greeting = {"session": os.urandom(8).hex(), "profile": profile, "folder": ""}
+    with suppress(OSError):  # the folder may be gone
+        greeting["folder"] = str(Path.cwd())
     try:
         return Bridge(daemons, greeting, sys.stdin.buffer, sys.stdout.buffer).run()
     except StartFailed as error:

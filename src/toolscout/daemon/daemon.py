@@ -148,7 +148,10 @@ class Daemon:
         profile = str(greeting["profile"])
         principal = self._find_principal(profile, self._gateway.config.gateway)
         name = f"{SESSION_PREFIX}{greeting['session']}"
-        session = await asyncio.to_thread(self._gateway.open_session, name, principal)
+        folder = str(greeting.get("folder", ""))
+        session = await asyncio.to_thread(
+            self._gateway.open_session, name, principal, folder=folder
+        )
         client = DaemonClient(session, profile, writer)
         self.clients.add(client)
         if self._idle is not None:
@@ -170,7 +173,7 @@ class Daemon:
             if not self.clients and not self._stop.is_set():
                 self._wait_for_clients()
             if not client.is_leaving:
-                await asyncio.to_thread(self._gateway.scout.forget, name)
+                await asyncio.to_thread(self._gateway.end_session, name)
 
     def _find_principal(self, profile: str, config: GatewayConfig) -> Principal:
         limits = config.find_profile(profile) if profile else None

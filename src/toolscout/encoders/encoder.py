@@ -3,6 +3,10 @@
 `StaticEncoder`, the default, adds token vectors of a table that ships with the package: nothing
 is downloaded, and a query takes a few hundredths of a millisecond. `EndpointEncoder` asks an
 OpenAI-compatible service, `CallableEncoder` wraps a function and `Blended` combines two encoders.
+
+For the index, vectors are rounded to a grid on which every dot product is exact in 32 bits, and
+`VectorCache` makes sure that no text is encoded twice. How vectors are compared is left to
+`search/vectors.py`.
 """
 
 import hashlib
@@ -11,7 +15,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from http.client import HTTPException
 from math import sqrt
@@ -24,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from toolscout.errors import InvalidEncoder, InvalidFile
 
 Floats = NDArray[np.float32]
+Integers = NDArray[np.int16]
 Kind = Literal["tool", "question"]
 """What a text is: the description of a tool, or (part of) what a caller searches for."""
 
@@ -33,6 +38,11 @@ TABLE_SHA256 = "cff5a019008383a9da41d82c2d5b4b7942857e1373e3f891a4d2acf9e46d1b0e
 TABLE_BATCH = 64
 FEW_TEXTS = 8
 WORD_MEMORY = 8_192
+WORD_WIDTH = 64
+ENCODED_AT_ONCE = 64
+# |a·b| ≤ GRID² = 2^22 for unit vectors, and float32 holds every integer up to 2^24.
+GRID = 2048
+_GRID = np.float32(GRID)
 _SHORTEST = 1e-12
 
 
@@ -388,3 +398,90 @@ def _build_tokenizer(tokens: Sequence[str]) -> Any:
     tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     return tokenizer
+
+
+def on_grid(vectors: Floats) -> NDArray[np.int16]:
+    """Return unit vectors as whole numbers of 1/2048."""
+    return np.rint(vectors * GRID).astype(np.int16)
+
+
+def hash_text(text: str) -> str:
+    """Return the content key of a text: 24 hexadecimal digits."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+class VectorCache:
+    """The vectors of one encoder by content key, so that no text is encoded twice.
+
+    Only one thread may use a cache at a time.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._known: dict[str, Integers] = {}
+        self._width = 0
+
+    @property
+    def size(self) -> int:
+        """How many vectors there are."""
+        return len(self._known)
+
+    def encode(
+        self, texts: Sequence[str], keys: Sequence[str], step: Callable[[], None] = lambda: None
+    ) -> Integers:
+        """Return the vectors of texts on the grid, encoding only the new ones.
+
+        `step` is called between batches.
+        """
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+        items = list(new.items())
+        for begin in range(0, len(items), ENCODED_AT_ONCE):
+            self._learn(dict(items[begin : begin + ENCODED_AT_ONCE]))
+            step()
+        rows = np.zeros((len(keys), self._width), np.int16)
+        for row, key in enumerate(keys):
+            rows[row] = self._known[key]
+        return rows
+
+    def _learn(self, new: dict[str, str]) -> None:
+        encoded = on_grid(self.encoder.encode(list(new.values()), kind="tool"))
+        if self._width and encoded.shape[1] != self._width:
+            raise InvalidEncoder(
+                self.encoder.name,
+                f"returned {encoded.shape[1]} numbers for a text, and {self._width} before",
+                remedy="Give encoders with different vectors different names.",
+            )
+        self._width = encoded.shape[1]
+        self._known.update(zip(new, encoded, strict=True))
+
+    def hold(self, keys: Sequence[str], rows: Integers) -> None:
+        """Use the rows of a table: one of an earlier run, or one that exists anyway."""
+        self._known.update(zip(keys, rows, strict=True))
+        self._width = rows.shape[1] or self._width
+
+    def keep(self, live: Mapping[str, Integers], *, spare: int) -> None:
+        """Forget all vectors but the live ones and the newest `spare` others."""
+        others = [key for key in self._known if key not in live][-spare:]
+        # Copied, because a row would keep the whole table alive that it was taken from.
+        self._known = {key: self._known[key].copy() for key in others} | dict(live)
+
+
+def encode_questions(encoder: Encoder, texts: Sequence[str]) -> Floats:
+    """Return query vectors such that a dot product with a row is the cosine times GRID²."""
+    rows = encoder.encode(texts, kind="question")
+    return np.rint(rows * _GRID).astype(np.float32, copy=False)
+
+
+def encode_words(encoder: Encoder, words: Sequence[str]) -> Floats:
+    """Return short vectors of single words, on the grid, for comparing names with questions."""
+    return take_leading(encode_questions(encoder, words), WORD_WIDTH)
+
+
+def take_leading(vectors: Floats | NDArray[np.int16], width: int) -> Floats:
+    """Return the first numbers of each vector as a vector of their own, on the grid."""
+    return np.rint(normalize_rows(vectors[:, :width]) * _GRID)
+
+
+def take_leading_row(vector: Floats, width: int) -> Floats:
+    """Return the same for one vector."""
+    return np.rint(normalize_row(vector[:width]) * _GRID)

@@ -44,6 +44,7 @@ from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import Relay, call_failed_from_error
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
+from toolscout.servers.state import Caller
 from toolscout.sessions.replies import Reply, choose_code, label_replies
 from toolscout.sessions.session import Session
 from toolscout.sessions.texts import (
@@ -89,8 +90,7 @@ class ForwardedCall:
         context: Context,
         params: types.InputResponseRequestParams,
         *,
-        session: str,
-        caller: str,
+        caller: Caller,
         approvals: CallApprovals,
         pending_calls: PendingCalls,
         seconds: float,
@@ -100,11 +100,11 @@ class ForwardedCall:
         waiting_page: str = "",
         is_alone: bool = True,
     ) -> None:
-        """`caller` is the name of the client's principal, empty if it has none.
+        """`login_page` is where the client's user logs in to servers.
 
-        `login_page` is where it logs in to servers, and `waiting_page` where a person decides about
-        waiting calls; empty if there is no such page. A call that `is_alone` in its request may be
-        answered with a question; others would be made twice if the client repeated the request.
+        `waiting_page` is where a person decides about waiting calls. Either is empty if there is
+        no such page. A call that `is_alone` in its request may be answered with a question; others
+        would be made twice if the client repeated the request.
         """
         self.raw: Json | None = None
         """The server's answer; only addresses are changed."""
@@ -113,7 +113,7 @@ class ForwardedCall:
         self._pool = pool
         self._context = context
         self._params = params
-        self._session = session
+        self._session = caller.session
         self._caller = caller
         self._approvals = approvals
         self._may_be_checked = False
@@ -162,7 +162,7 @@ class ForwardedCall:
 
         Raises `NotAllowed` if the answer is no, and `ApprovalNeeded` if the client cannot ask.
         """
-        digest = digest_call(self._caller, self._session, tool, arguments)
+        digest = digest_call(self._caller.principal, self._session, tool, arguments)
         given = self._params
         has_answers = given.input_responses is not None
         is_resumed = has_answers and self._approvals.take_open(digest, given.request_state)
@@ -225,7 +225,7 @@ class ForwardedCall:
         self, digest: str, tool: Tool, arguments: Json, decision: Decision
     ) -> None:
         request = ApprovalRequest(
-            principal=self._caller,
+            principal=self._caller.principal,
             session=digest_session(self._session),
             tool=tool.name,
             server=tool.server,
@@ -281,7 +281,7 @@ class ForwardedCall:
         # The gateway may have to ask for a login. A state that it did not give is the server's.
         state = self._params.request_state
         is_own = state is None or state in self._pending_calls.waiting
-        return member.config.login == Login.USER and bool(self._caller) and is_own
+        return member.config.login == Login.USER and bool(self._caller.principal) and is_own
 
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
         params = {**params, **self._build_extra_params()}

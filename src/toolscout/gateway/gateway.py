@@ -67,7 +67,7 @@ from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
-from toolscout.servers.state import Phase, ServerState
+from toolscout.servers.state import Caller, Phase, ServerState
 from toolscout.sessions.call import LONGEST_NAME
 from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
@@ -173,6 +173,8 @@ class Gateway:
         self.pending_calls = PendingCalls()
         self.approvals = CallApprovals(self.store, mask=self._mask)
         self.approvals.on_answer = self._tell_answer
+        self._folders: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
+        """Where the client of a session was started, if that is known."""
         self._first_searches: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
         """Until when the searches of a session wait for servers that have yet to list."""
         self.subscriptions = Subscriptions(config, self.pool, self.resources)
@@ -189,6 +191,7 @@ class Gateway:
     async def __aenter__(self) -> "Gateway":
         # Servers that start now would slow down the first search.
         self.pool.may_learn.clear()
+        self._loop = asyncio.get_running_loop()
         await self.pool.__aenter__()
         self.subscriptions.open()
         self._warming = asyncio.create_task(self._warm())
@@ -263,16 +266,38 @@ class Gateway:
         session.restrict(self._build_policy(principal))
         self.subscriptions.restrict(session)
 
-    def open_session(self, client: str, principal: Principal = ANONYMOUS) -> Session:
+    def open_session(
+        self, client: str, principal: Principal = ANONYMOUS, *, folder: str = ""
+    ) -> Session:
         """Return the session of a client, which sees and calls what its principal may.
 
-        This may read from the store, so an event loop should call it in a thread.
+        `folder` is where the client was started, if that is known. This may read from the store,
+        so an event loop should call it in a thread.
         """
         policy = self._build_policy(principal)
         session = self.scout.session(client, allowed=policy.allowed)
         if self.config.gateway.rules:
             session.restrict(policy)
+        if folder:
+            self._folders[session] = self.pool.folder = folder
         return session
+
+    def end_session(self, client: str) -> None:
+        """Forget the session of a client, and end the servers that only it uses; in a thread."""
+
+        def is_gone(owner: Caller) -> bool:
+            return owner.session == client
+
+        self.scout.forget(client)
+        self._loop.call_soon_threadsafe(self.pool.end_owned, is_gone)
+
+    def identify(self, session: Session, context: Context) -> Caller:
+        """Return on whose behalf a request is made."""
+        return Caller(
+            principal=read_principal_name(context.request),
+            session=session.id,
+            folder=self._folders.get(session, ""),
+        )
 
     def _build_policy(self, principal: Principal) -> Policy:
         """Return what a principal may see and call, by its profile and the rules."""
@@ -460,8 +485,7 @@ class Gateway:
             self.pool,
             context,
             params,
-            session=session.id,
-            caller=read_principal_name(context.request),
+            caller=self.identify(session, context),
             approvals=self.approvals,
             pending_calls=self.pending_calls,
             seconds=self.config.gateway.answer_seconds,

@@ -172,7 +172,7 @@ class _HttpGateway:
         self._clients = KnownClients(
             self._store,
             config.session_days,
-            gateway.scout.forget,
+            gateway.end_session,
             kept=config.max_sessions,
             max_bytes=config.max_stored_bytes,
         )
@@ -233,7 +233,9 @@ class _HttpGateway:
             self._restrict(session, before)
         self._running.end(self._is_refused)
         self._gateway.pool.principals = config.count_principals()
-        self._gateway.pool.end_users(config.may_have)
+        self._gateway.pool.end_owned(
+            lambda owner: bool(owner.principal) and not config.may_have(owner.principal)
+        )
         _warn_of_logins(self._gateway)
         for session_id, before in self._connected.items():
             if self._authenticator.refresh(before) is None:

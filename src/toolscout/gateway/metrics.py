@@ -27,6 +27,8 @@ LABELLED_TOOLS = 500
 """Tools that have a label of their own; all further ones are counted as `OTHER`."""
 OTHER = "other"
 LINES_SHOWN = 10
+OWNERS_SHOWN = 20
+"""Sessions and principals with a connection of their own that are named."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -108,6 +110,11 @@ class Metrics:
         for phase in Phase:
             family.add_metric([phase.value], phases.count(phase))
         yield family
+        text = "Open connections to a server, of one session or principal or shared by all."
+        family = GaugeMetricFamily("toolscout_connections", text, labels=["server"])
+        for server in self._gateway.pool.servers.values():
+            family.add_metric([server.name], len(server.connected))
+        yield family
 
     def _label(self, tool: str) -> str:
         with self._lock:
@@ -171,6 +178,8 @@ def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) 
 def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
     config = member.config
     lines = list(member.lines)[-LINES_SHOWN:]
+    states = member.all_states
+    owners = [state.owner for state in member.connected if state.owner is not None]
     if member.phase is Phase.FAILED:
         lines = choose_error_lines(member.lines, LINES_SHOWN)
     return {
@@ -180,10 +189,12 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
         # A server that was never started has not entered a phase at any time.
         "since": since.astimezone(UTC).isoformat(timespec="seconds") if member.since else None,
         "reason": config.quote(member.reason),
-        "starts": member.starts,
+        "starts": sum(state.starts for state in states),
         "failures": member.failures,
-        "running": member.running,
-        "waiting": member.waiting,
+        "connections": len(member.connected),
+        "owners": [owner.label for owner in owners[:OWNERS_SHOWN]],
+        "running": sum(state.running for state in states),
+        "waiting": sum(state.waiting for state in states),
         "tools": tools,
         "held": member.undecided,
         "problems": [config.quote(problem) for problem in member.problems],

@@ -26,6 +26,7 @@ from toolscout.names import find_near_names, to_one_line
 from toolscout.schemas import Json, clean_texts, is_object
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL, Manifest
 from toolscout.servers.pool import Pool
+from toolscout.servers.state import Caller
 from toolscout.sessions.session import Session
 from toolscout.tools import Effect, Tool
 
@@ -85,7 +86,7 @@ class Resources:
         answer = forwarded.read_entry(session, entry, arguments, "prompts/get", params, name)
         return await _await_answer(answer)
 
-    async def complete(self, session: Session, params: Json, caller: str) -> Json:
+    async def complete(self, session: Session, params: Json, caller: Caller) -> Json:
         """Return possible values for an argument of a prompt or template."""
         asked: Json = params["ref"]
         if asked.get("type") == "ref/prompt":

@@ -23,7 +23,7 @@ from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
-from toolscout.gateway.middleware import ANONYMOUS, Principal, read_principal_name
+from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.gateway.shims import OptionalSpans
 from toolscout.gateway.subscriptions import SessionOf
 from toolscout.names import to_one_line
@@ -84,11 +84,16 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         session: Session, context: Context, params: types.CompleteRequestParams
     ) -> Json:
         asked = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
-        return await resources.complete(session, asked, read_principal_name(context.request))
+        return await resources.complete(session, asked, gateway.identify(session, context))
 
     async def add_listener(context: Context, params: types.NotificationParams) -> None:
         grows = gateway.has_growing_list(context)
         subscriptions.find_listener(context, await session_of(context), grows=grows)
+
+    async def renew_roots(context: Context, params: types.NotificationParams) -> None:
+        session = await session_of(context)
+        relay = gateway.forward(session, context, types.InputResponseRequestParams())
+        gateway.pool.renew_roots(gateway.identify(session, context), relay)
 
     def handle(answer: _Answer) -> Callable[[Context, Any], Awaitable[Any]]:
         """Return a handler that finds the session, and lets log lines name the request."""
@@ -126,6 +131,9 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     )
     server.add_notification_handler(
         "notifications/initialized", types.NotificationParams, add_listener
+    )
+    server.add_notification_handler(
+        "notifications/roots/list_changed", types.NotificationParams, renew_roots
     )
     server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
     server.middleware.append(_read_json_text)

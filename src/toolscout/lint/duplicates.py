@@ -12,12 +12,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.encoders.encoder import GRID
 from toolscout.errors import UsageError
 from toolscout.lint.rules import Finding, Severity
 from toolscout.names import find_near_names, fold_name, list_some
 from toolscout.search.index import Index
 from toolscout.search.text import drop_stop_words, split_words, stem
-from toolscout.search.vectors import GRID
 from toolscout.tools import Tool
 
 ALIKE = 0.93

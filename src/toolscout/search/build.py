@@ -20,7 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolscout.catalog import Pace
-from toolscout.encoders.encoder import WORD_MEMORY, Encoder, StaticEncoder, WordMemory
+from toolscout.encoders.encoder import (
+    WORD_MEMORY,
+    Encoder,
+    StaticEncoder,
+    VectorCache,
+    WordMemory,
+    encode_words,
+    hash_text,
+    take_leading,
+)
 from toolscout.errors import InvalidFile, MissingExtra
 from toolscout.search import lexical, text
 from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings, find_entries
@@ -35,7 +44,7 @@ from toolscout.search.text import (
     split_words,
     stem,
 )
-from toolscout.search.vectors import Neighbours, VectorCache, encode_words, hash_text, take_leading
+from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
 LAYOUT = 3

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from toolscout.encoders.encoder import Encoder, StaticEncoder, WordMemory
+from toolscout.encoders.encoder import (
+    Encoder,
+    StaticEncoder,
+    WordMemory,
+    encode_questions,
+    take_leading_row,
+)
 from toolscout.search.fusion import (
     LATIN_FAMILIES,
     LIKELY,
@@ -44,7 +50,7 @@ from toolscout.search.text import (
     stem_name,
 )
 from toolscout.search.translate import Lexicon
-from toolscout.search.vectors import compare_vectors, encode_questions, take_leading_row
+from toolscout.search.vectors import compare_vectors
 from toolscout.tools import Tool
 
 _LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from toolscout.config.servers import ServerConfig
+from toolscout.config.servers import ServerConfig, Share
 from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable
 from toolscout.names import clean_text, to_error_text
 from toolscout.schemas import Json, clean_texts, is_object
@@ -63,8 +63,11 @@ class Connection(Protocol):
         """Why the connection ended."""
         ...
 
-    async def open(self) -> None:
-        """Start or reach the server; raises `ServerUnavailable` if that fails."""
+    async def open(self, relay: Relay | None = None) -> None:
+        """Start or reach the server; raises `ServerUnavailable` if that fails.
+
+        A relay to the only client of a server lets the server ask for roots at its start.
+        """
         ...
 
     async def close(self) -> None:
@@ -80,6 +83,10 @@ class Connection(Protocol):
 
         This sets no time limit. Cancelling it cancels the request at the server.
         """
+        ...
+
+    async def renew_roots(self, relay: Relay) -> None:
+        """Tell the server that the roots of its only client have changed, so that it asks again."""
         ...
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
@@ -165,6 +172,8 @@ class Delays:
     """Between asking a process that may be installing something to exit and killing it."""
     rest: float = 0.2
     """For the last output of a dead process to arrive, and for its children to exit."""
+    roots: float = 0.5
+    """For a server to look at the folders that its client has told it, before its first call."""
 
 
 QUESTION = "The MCP server {server!r} asks: {text}"
@@ -187,13 +196,15 @@ class Relays:
     """The relays of running calls. Its methods are callbacks for the SDK.
 
     A server's question does not say which call it belongs to. While several calls run, the answer
-    of one client could reach another client's call, so `Relays` then refuses to ask anyone.
+    of one client could reach another client's call, so `Relays` then refuses to ask anyone, unless
+    the connection has one client only.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._relays: list[Relay] = []
         self._asked = 0
+        self._answered = asyncio.Event()
 
     @contextmanager
     def register(self, relay: Relay) -> Generator[None]:
@@ -217,17 +228,31 @@ class Relays:
         return await self._ask(types.ListRootsRequest())
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Pass on a log message if only one call is running."""
-        if len(self._relays) == 1:
-            await self._relays[0].log(params)
+        """Pass on a log message if it is known whose it is."""
+        relay = self._find_relay()
+        if relay is not None:
+            await relay.log(params)
+
+    async def wait_for_answers(self) -> bool:
+        """Wait until no question is open; tell whether there was one."""
+        was_asked = bool(self._asked)
+        while self._asked:
+            self._answered.clear()
+            await self._answered.wait()
+        return was_asked
+
+    def _find_relay(self) -> Relay | None:
+        is_certain = len(self._relays) == 1 or self._config.share is Share.SESSION
+        return self._relays[-1] if self._relays and is_certain else None
 
     async def _ask(self, request: types.InputRequest) -> Any:
         message = SEVERAL if self._relays else NOBODY
+        relay = self._find_relay()
         if not self._config.may_ask:
             message = MAY_NOT_ASK
         elif self._asked >= QUESTIONS_MAX:
             message = TOO_MANY
-        elif len(self._relays) == 1:
+        elif relay is not None:
             plain = request.model_dump(by_alias=True, mode="json", exclude_none=True)
             try:
                 named = name_sender(self._config, plain)
@@ -235,9 +260,10 @@ class Relays:
                 return error.error
             self._asked += 1
             try:
-                return await self._relays[0].ask(type(request).model_validate(named, by_name=False))
+                return await relay.ask(type(request).model_validate(named, by_name=False))
             finally:
                 self._asked -= 1
+                self._answered.set()
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
 

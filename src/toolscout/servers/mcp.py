@@ -132,8 +132,20 @@ class McpConnection:
             return self._process.reason
         return "it ended" if self._error is None else self._mask.apply(describe_error(self._error))
 
-    async def open(self) -> None:
-        """Start the server and agree on a protocol, or raise `ServerUnavailable`."""
+    async def open(self, relay: Relay | None = None) -> None:
+        """Start the server and agree on a protocol, or raise `ServerUnavailable`.
+
+        With a relay, it also waits until the server has the roots that it may ask for.
+        """
+        if relay is None:
+            await self._open()
+            return
+        # An older server may ask for roots before anybody else knows that it has started.
+        with self._relays.register(relay):
+            await self._open()
+            await self._answer_questions()
+
+    async def _open(self) -> None:
         async with self._installs.enter(self._limit):
             self._ready = asyncio.get_running_loop().create_future()
             # The SDK requires that the task that entered a client also leaves it.
@@ -223,6 +235,26 @@ class McpConnection:
             for key, question in questions.items()
         }
         return {**raw, "inputRequests": named}
+
+    async def renew_roots(self, relay: Relay) -> None:
+        """Tell an older server that roots have changed; later ones ask during each call."""
+        client = self._get_client()
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            with self._relays.register(relay):
+                await client.session.send_notification(types.RootsListChangedNotification())
+                await self._answer_questions()
+
+    async def _answer_questions(self) -> None:
+        """Wait until the server has the answers to what it asks outside of calls."""
+        if self._version in MODERN_PROTOCOL_VERSIONS:
+            return  # it asks nothing there
+        with contextlib.suppress(MCPError, TimeoutError):
+            async with asyncio.timeout(self._config.start_seconds):
+                # A question comes before the answer to a ping, and is noticed before the next.
+                for _ in range(2):
+                    await self.request("ping", {})
+                    if await self._relays.wait_for_answers():
+                        await asyncio.sleep(self._delays.roots)
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
         """Watch these resources and no others; return those that the server agreed to."""

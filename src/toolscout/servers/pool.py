@@ -20,9 +20,10 @@ from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog
 from toolscout.config.redaction import redact_json
-from toolscout.config.servers import Login, ServerConfig, Transport
+from toolscout.config.servers import Login, ServerConfig, Share, Transport
 from toolscout.errors import (
     CallTimedOut,
+    ConnectionsBusy,
     LoginRequired,
     LoginUndecided,
     ServerBusy,
@@ -52,6 +53,8 @@ from toolscout.servers.state import (
     LOG_BYTES,
     LOG_LINES,
     LOG_SECONDS,
+    NO_CALLER,
+    Caller,
     CallSlot,
     CallSlots,
     Phase,
@@ -96,7 +99,9 @@ class Pool:
         self.catalog = catalog
         self.servers: dict[str, ServerState] = {}
         self.principals = 0
-        """How many principals may make requests; with none, they have no caller."""
+        """How many principals may make requests; with none, callers have no principal."""
+        self.folder = ""
+        """Where the newest client was started; servers of sessions list their tools there."""
         self.watched = WatchedResources()
         self.on_phase: Callable[[ServerState], None] = lambda server: None
         """Called whenever a server enters another phase."""
@@ -139,7 +144,7 @@ class Pool:
     async def __aexit__(self, *_: object) -> None:
         # Running calls may end, up to a limit.
         self._is_closing = True
-        servers = self._list_states()
+        servers = [state for server in self.servers.values() for state in server.all_states]
         await asyncio.gather(*map(self._drain, servers))
         tasks = [*self._tasks, *(server.opening for server in servers if server.opening)]
         for task in tasks:
@@ -158,37 +163,36 @@ class Pool:
         params: Json,
         relay: Relay | None = None,
         *,
-        caller: str = "",
+        caller: Caller = NO_CALLER,
         check: Callable[[], None] = lambda: None,
     ) -> Json:
         """Send one request to a server, starting it if necessary, and return the raw result.
 
         `check` runs last and may raise: the server may have changed while the request waited.
 
-        A caller with a name takes at most three quarters of the server's slots, and half of the
-        places in its queue. With `login = "user"`, its requests go over its own connection, or
-        raise `LoginRequired`.
+        A principal takes at most three quarters of the server's slots, and half of the places in
+        its queue. If a session or principal has a connection of its own, requests go over that;
+        with `login = "user"` they raise `LoginRequired` before the principal has logged in.
         An error answer of the server raises `MCPError`; any other failure is an `UpstreamError`.
         """
-        server = self._find(name)
-        if caller and server.config.login == Login.USER:
-            server = await self._find_user(server, caller)
+        server = await self._find_owned(self._find(name), caller)
+        principal = caller.principal
         calls = server.waiting + server.running - min(server.resting, RESTING_LIMIT)
         if calls >= self._queue + server.config.concurrency:
             raise ServerBusy(name, calls)
-        own = server.slots.count(caller) if caller else 0
+        own = server.slots.count(principal) if principal else 0
         if own >= (self._queue + 1) // 2 + server.config.concurrency:
             raise ServerBusy(name, own, is_own=True)
         with server.count_waiting():
-            async with CallSlot(server, caller) as slot:
+            async with CallSlot(server, principal) as slot:
                 relay = slot.wrap_relay(relay)
-                if caller:
-                    await self._check_login(server)
+                if principal:
+                    await self._check_login(server, relay)
                 try:
                     return await self._send_redacted(server, slot, method, params, relay, check)
                 except ServerUnavailable as error:
-                    if server.principal and error.state == Phase.NEEDS_LOGIN:
-                        raise _make_login_error(name, caller) from None
+                    if server.is_users_own and error.state == Phase.NEEDS_LOGIN:
+                        raise _make_login_error(name, principal) from None
                     raise
 
     async def watch(self, name: str, uris: Set[str]) -> frozenset[str]:
@@ -198,7 +202,7 @@ class Pool:
         are reported to `watched.on_update`.
         """
         server = self._find(name)
-        if uris and self.principals and server.config.login == Login.USER:
+        if uris and (server.lists_only or (self.principals and server.config.has_owners)):
             raise ServerUnavailable(name, "not watched", WATCHES_NOTHING, remedy=READ_AGAIN)
         if uris and self.principals:
             await self._check_login(server)
@@ -271,11 +275,11 @@ class Pool:
                 old = self.servers.get(name)
                 if old is not None and not old.config.needs_restart(config):
                     former = old.config
-                    if former.concurrency != config.concurrency:
-                        old.slots = CallSlots(config.concurrency)
-                    for state in (old, *old.users.values()):
+                    for state in old.all_states:
                         state.config = config
-                        state.slots = old.slots
+                        if former.concurrency != config.concurrency:
+                            state.slots = CallSlots(config.concurrency)
+                        self._share_slots(old, state)
                     if former != config and old.manifest is not None:
                         await self._updater.publish(old, old.manifest)
                     continue
@@ -296,13 +300,25 @@ class Pool:
         self._spawn(self._end(server), closes=True)
         await self._updater.remove(server.name)
 
-    # The connections of principals.
+    # The connections of sessions and principals.
 
-    def end_users(self, is_known: Callable[[str], bool]) -> None:
-        """End the connections of principals who may no longer use the gateway."""
+    def end_owned(self, is_gone: Callable[[Caller], bool]) -> None:
+        """End the connections of sessions that have ended, or principals that may do no more."""
         for server in self.servers.values():
-            for user in [user for user in server.users.values() if not is_known(user.principal)]:
-                self._end_user(server, user)
+            for owner in [owner for owner in server.owned if is_gone(owner)]:
+                self._end_owned(server, owner)
+
+    def renew_roots(self, caller: Caller, relay: Relay) -> None:
+        """Tell the servers of one session that the roots of its client have changed."""
+
+        async def renew(connection: Connection) -> None:
+            with contextlib.suppress(ToolscoutError):  # the next call tells that it has ended
+                await connection.renew_roots(relay)
+
+        for server in self.servers.values():
+            owned = server.owned.get(caller)
+            if owned is not None and owned.connection is not None:
+                self._spawn(renew(owned.connection))
 
     async def read_login(self, name: str, principal: str) -> str:
         """Return the id of a principal's login at a server, empty if there is none."""
@@ -319,40 +335,52 @@ class Pool:
                     await asyncio.sleep(self._delays.login_look)
         return False
 
-    async def _find_user(self, server: ServerState, principal: str) -> ServerState:
-        """Return the state of a principal's own connection; raises `LoginRequired`."""
-        if server.is_held:
-            raise ServerUnavailable(server.name, Phase.STOPPED)
-        login, stored = await self._load_login(server, principal)
-        user = server.users.get(principal)
-        if user is not None and (stored is None or user.login != stored.login):
-            self._end_user(server, user)
-            user = None
-        if stored is None:
-            raise _make_login_error(server.name, principal)
-        if user is None:
+    async def _find_owned(self, server: ServerState, caller: Caller) -> ServerState:
+        """Return the state of the connection for a caller's requests; raises `LoginRequired`."""
+        owner = caller.find_owner(server.config)
+        if owner is None:
+            return server
+        login = None
+        stored = None
+        if owner.principal and server.config.login == Login.USER:
+            login, stored = await self._load_login(server, owner.principal)
+            known = server.owned.get(owner)
+            if known is not None and (stored is None or known.login != stored.login):
+                self._end_owned(server, owner)
+            if stored is None:
+                raise _make_login_error(server.name, owner.principal)
+        if owner not in server.owned:
+            if server.is_held:
+                raise ServerUnavailable(server.name, Phase.STOPPED)
             self._make_room(server)
-            user = ServerState(config=server.config, principal=principal)
-            user.slots = server.slots
-            user.token_file = login
-            user.login = stored.login
-            user.used = self._get_time()
-            server.users[principal] = user
-        return user
+            owned = ServerState(config=server.config, owner=owner)
+            self._share_slots(server, owned)
+            owned.manifest = server.manifest
+            owned.lines = server.lines
+            owned.token_file = login
+            owned.login = stored.login if stored is not None else ""
+            owned.used = self._get_time()
+            server.owned[owner] = owned
+        return server.owned[owner]
+
+    def _share_slots(self, server: ServerState, owned: ServerState) -> None:
+        """Count the calls of all together if one machine answers them, rather than a process."""
+        if server.config.transport is not Transport.STDIO:
+            owned.slots = server.slots
 
     async def _load_login(
         self, server: ServerState, principal: str
     ) -> tuple[UserLogin, StoredLogin | None]:
         """Return where a principal's login is stored, and what is stored there now."""
-        user = server.users.get(principal)
+        known = [state.token_file for state in server.owned.values()]
         encrypted_logins = self._encrypted_logins
 
         if encrypted_logins is None:
             raise ServerUnavailable(server.name, FAILED, "users cannot log in here")
 
         def load() -> tuple[UserLogin, StoredLogin | None]:
-            known = user.token_file if user is not None else None
-            found = known if isinstance(known, UserLogin) else None
+            logins = (login for login in known if isinstance(login, UserLogin))
+            found = next((login for login in logins if login.principal == principal), None)
             login = found or encrypted_logins.find(server.config.resolve(), principal)
             return login, login.load()
 
@@ -366,33 +394,26 @@ class Pool:
 
     def _make_room(self, server: ServerState) -> None:
         """End the connection that was idle longest if there are as many as there may be."""
-        if len(server.users) < server.config.max_users:
+        if len(server.owned) < server.config.max_connections:
             return
-        idle = [user for user in server.users.values() if not user.is_busy]
+        idle = [owner for owner, owned in server.owned.items() if not owned.is_busy]
         if not idle:
-            raise ServerBusy(server.name, len(server.users))
-        self._end_user(server, min(idle, key=lambda user: user.used))
+            raise ConnectionsBusy(server.name, len(server.owned))
+        self._end_owned(server, min(idle, key=lambda owner: server.owned[owner].used))
 
-    def _end_user(self, server: ServerState, user: ServerState) -> None:
-        if server.users.get(user.principal) is user:
-            del server.users[user.principal]
-        user.is_held = True
-        self._spawn(self._end(user), closes=True)
+    def _end_owned(self, server: ServerState, owner: Caller) -> asyncio.Task[None]:
+        owned = server.owned.pop(owner)
+        owned.is_held = True
+        return self._spawn(self._end(owned), closes=True)
 
-    async def _check_login(self, server: ServerState) -> None:
+    async def _check_login(self, server: ServerState, relay: Relay | None = None) -> None:
         """Raise `LoginUndecided` if one person's login would serve several principals."""
         if self.principals < SEVERAL or server.config.login:
             return
         if server.config.transport in (Transport.HTTP, Transport.SSE):
-            await self._open_for_call(server)
+            await self._open_for_call(server, relay)
             if server.is_personal:
                 raise LoginUndecided(server.name)
-
-    def _list_states(self) -> list[ServerState]:
-        """Return all servers, and the connections of principals to them."""
-        return [
-            state for server in self.servers.values() for state in (server, *server.users.values())
-        ]
 
     # Calls.
 
@@ -432,7 +453,7 @@ class Pool:
     ) -> Json:
         seconds = server.config.call_seconds
         for tries_left in reversed(range(TRIES)):
-            connection = await self._open_for_call(server)
+            connection = await self._open_for_call(server, relay)
             check()
             try:
                 with server.count_running():
@@ -463,18 +484,21 @@ class Pool:
 
     # Start.
 
-    async def _open_for_call(self, server: ServerState) -> Connection:
+    async def _open_for_call(self, server: ServerState, relay: Relay | None) -> Connection:
         """Do the same as `_open`, but do not make a call wait for a long installation."""
         while True:
             try:
                 async with asyncio.timeout(server.config.start_seconds):
-                    return await self._open(server)
+                    return await self._open(server, relay)
             except TimeoutError:
                 if server.phase is Phase.STARTING and server.reason:
                     raise ServerUnavailable(server.name, server.phase, server.reason) from None
 
-    async def _open(self, server: ServerState) -> Connection:
-        """Return the open connection of a server; the first caller opens it for all."""
+    async def _open(self, server: ServerState, relay: Relay | None = None) -> Connection:
+        """Return the open connection of a server; the first caller opens it for all.
+
+        A server that one client alone uses may ask that client for its roots, over the relay.
+        """
         connection = server.connection
         if connection is not None:
             if not connection.ended.is_set():
@@ -487,7 +511,7 @@ class Pool:
                 raise ServerUnavailable(server.name, Phase.STOPPED)
             if self._is_barred(server) and self._get_time() < server.retry_at:
                 raise ServerUnavailable(server.name, server.phase, server.reason)
-            server.opening = asyncio.create_task(self._start(server))
+            server.opening = asyncio.create_task(self._start(server, relay))
             server.opening.add_done_callback(lambda task: self._finish_opening(server, task))
         return await asyncio.shield(server.opening)
 
@@ -500,7 +524,7 @@ class Pool:
     def _is_barred(self, server: ServerState) -> bool:
         return server.phase is Phase.NEEDS_LOGIN or server.failures >= FAILURES_ALLOWED
 
-    async def _start(self, server: ServerState) -> Connection:
+    async def _start(self, server: ServerState, relay: Relay | None) -> Connection:
         await self._wait_for_retry(server)
         self._enter(server, Phase.STARTING)
         server.starts += 1
@@ -515,7 +539,8 @@ class Pool:
                 self.on_line(server.name, line)
                 _log_line(server, line)
 
-            config = await asyncio.to_thread(server.config.resolve)
+            resolved = await asyncio.to_thread(server.config.resolve)
+            config = self._choose_folder(server, resolved)
             if is_installed:
                 config = replace(config, install_seconds=0)
             delay = choose_start_limit(config).describe_wait()
@@ -532,14 +557,14 @@ class Pool:
                 server.login = file.login if file else ""
                 server.is_personal = file is not None and needs_tokens(config, file)
                 connection = self._connect(config, on_change=has_changed.set, on_line=on_line)
-            await connection.open()
+            has_one_client = server.owner is not None and config.share is Share.SESSION
+            await connection.open(relay if has_one_client else None)
             try:
-                if server.principal:
-                    # The list of tools is the administrator's, and may have to be read again.
-                    self._spawn(self._learn(self._find(server.name)))
-                else:
+                if server.owner is None:
                     # A call must not reach a tool that has changed since it was listed.
                     await self._updater.refresh(server, connection)
+                else:
+                    await self._compare_list(server, connection)
             except BaseException:
                 await connection.close()
                 raise
@@ -551,18 +576,45 @@ class Pool:
             raise failure from error
         server.connection = connection
         server.used = self._get_time()
+        if server.lists_only:
+            self._drop_connection(server)
+            self._enter(server, Phase.KNOWN)
+            return connection
         self._enter(server, Phase.READY)
-        if server.principal:
-            self._spawn(self._attend_user(server, connection))
+        if server.owner is not None:
+            self._spawn(self._attend_owned(server, connection))
             return connection
         self._spawn(self._attend(server, connection, has_changed))
         self._spawn(self.watched.renew(server.name, connection, server.config.call_seconds))
         return connection
 
-    async def _attend_user(self, user: ServerState, connection: Connection) -> None:
-        """Note why the connection of a principal ended."""
+    def _choose_folder(self, server: ServerState, config: ServerConfig) -> ServerConfig:
+        """Return the configuration with the folder of the client that the server is started for."""
+        has_folder = config.cwd or config.isolate or config.transport is not Transport.STDIO
+        if has_folder or config.share is not Share.SESSION:
+            return config
+        return replace(config, cwd=server.owner.folder if server.owner else self.folder)
+
+    async def _compare_list(self, owned: ServerState, connection: Connection) -> None:
+        """List the tools of a server again if the connection of a session or principal has others.
+
+        Only the connection that everybody shares decides what is listed: what one session or
+        principal makes of its own process concerns nobody else.
+        """
+        server = self._find(owned.name)
+        if owned.is_users_own:
+            # A server may offer each user other tools; the list is the administrator's.
+            self._spawn(self._learn(server))
+            return
+        async with asyncio.timeout(owned.config.start_seconds):
+            manifest = await connection.read_manifest()
+        if manifest != server.manifest:
+            await self._open(server)
+
+    async def _attend_owned(self, owned: ServerState, connection: Connection) -> None:
+        """Note why the connection of a session or principal ended."""
         await connection.ended.wait()
-        self._lose(user, connection, make_unavailable_error(user.config, connection.reason))
+        self._lose(owned, connection, make_unavailable_error(owned.config, connection.reason))
         await connection.close()
 
     async def _attend(
@@ -611,7 +663,7 @@ class Pool:
         # Jitter, so that servers that failed together do not come back together.
         server.retry_at = self._get_time() + delay * (0.5 + self._random.random() / 2)
         self._enter(server, phase, error.reason)
-        if server.principal or (server.config.login == Login.USER and server.manifest is not None):
+        if server.owner or (server.config.has_owners and server.manifest is not None):
             return  # it says nothing about the others' connections
         if server.manifest is None or self._is_barred(server):
             state = "needs login" if phase is Phase.NEEDS_LOGIN else ""
@@ -631,14 +683,15 @@ class Pool:
 
     async def _end(self, server: ServerState) -> None:
         """Stop a held server once its running calls have ended, or their time is over."""
-        for user in list(server.users.values()):
-            self._end_user(server, user)
+        ending = [self._end_owned(server, owner) for owner in list(server.owned)]
         opening = server.opening
         if opening is not None:
             opening.cancel()
             await asyncio.wait((opening,))
         await self._drain(server)
         await self._stop_process(server)
+        if ending:
+            await asyncio.wait(ending)
 
     async def _stop_process(self, server: ServerState) -> None:
         closing = self._drop_connection(server)
@@ -683,9 +736,9 @@ class Pool:
             for server in self.servers.values():
                 limit = server.config.idle_stop
                 now = self._get_time()
-                for user in list(server.users.values()):
-                    if limit and not user.is_busy and now - user.used > limit:
-                        self._end_user(server, user)
+                for owner, owned in list(server.owned.items()):
+                    if limit and not owned.is_busy and now - owned.used > limit:
+                        self._end_owned(server, owner)
                 is_busy = server.waiting or server.running or self.watched.get_wanted(server.name)
                 if not limit or server.connection is None or is_busy:
                     continue
@@ -713,13 +766,18 @@ class Pool:
 
     async def _end_logged_out(self) -> None:
         """End the connections of principals who have logged out."""
-        known = [user for server in self.servers.values() for user in server.users.values()]
+        known = [
+            (server, owner, owned.token_file)
+            for server in self.servers.values()
+            for owner, owned in server.owned.items()
+            if isinstance(owned.token_file, UserLogin)
+        ]
         if not known or self._encrypted_logins is None:
             return
         keys = await asyncio.to_thread(self._encrypted_logins.list_keys)
-        for user in known:
-            if isinstance(user.token_file, UserLogin) and user.token_file.key not in keys:
-                self._end_user(self._find(user.name), user)
+        for server, owner, login in known:
+            if login.key not in keys and owner in server.owned:
+                self._end_owned(server, owner)
 
     async def _watch_approvals(self) -> None:
         """Offer what a person has approved in another process."""
@@ -736,7 +794,7 @@ class Pool:
         server.since = self._get_time()
         self._phase_entered.set()
         self._phase_entered = asyncio.Event()
-        if not server.principal:
+        if server.owner is None:
             self.on_phase(server)
 
     def _find(self, name: str) -> ServerState:

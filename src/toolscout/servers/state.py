@@ -1,5 +1,6 @@
 """`ServerState`: one server of the pool, with its phase, its counters and its connection.
 
+A connection that serves one session or principal alone has a state of its own, by its `Caller`.
 `CallSlots` are the places for its running calls, for which callers take turns. `CallSlot` gives
 a call one of them and limits its time. While a person or a model answers a question of the server,
 the call frees its place for others and its clock stops.
@@ -19,8 +20,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from toolscout.config.redaction import SecretKind, redact_json
-from toolscout.config.servers import ServerConfig
+from toolscout.config.servers import Login, ServerConfig, Share
 from toolscout.errors import CallTimedOut, ToolscoutError
+from toolscout.names import digest_session
 from toolscout.servers.approvals import HeldDefinition
 from toolscout.servers.connection import FAILED, NEEDS_LOGIN, STOPPED, Connection, Relay
 from toolscout.servers.manifest import Manifest
@@ -48,6 +50,33 @@ class Phase(StrEnum):
     STOPPED = STOPPED
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """On whose behalf a request is made."""
+
+    principal: str = ""
+    """Empty over stdio and without tokens."""
+    session: str = ""
+    folder: str = ""
+    """Where the client was started, if that is known."""
+
+    @property
+    def label(self) -> str:
+        """A name for people: the principal, the folder, or a digest of the session."""
+        return self.principal or self.folder or digest_session(self.session)
+
+    def find_owner(self, config: ServerConfig) -> "Caller | None":
+        """Return whose connection its requests to a server use, or None if everybody shares it."""
+        if config.share is Share.SESSION:
+            return self
+        if self.principal and (config.share is Share.PRINCIPAL or config.login == Login.USER):
+            return Caller(principal=self.principal)
+        return None
+
+
+NO_CALLER = Caller()
+
+
 @dataclass(slots=True, kw_only=True)
 class ServerState:
     """One server; all times are those of the event loop."""
@@ -70,10 +99,10 @@ class ServerState:
     """Running calls that wait for an answer of their client."""
     used: float = 0.0
     retry_at: float = 0.0
-    principal: str = ""
-    """Whose own connection this is; empty for the one that everybody shares."""
-    users: dict[str, "ServerState"] = field(default_factory=dict[str, "ServerState"])
-    """The connections of principals who log in to the server themselves, by name."""
+    owner: Caller | None = None
+    """Whose own connection this is; None for the one that everybody shares."""
+    owned: dict[Caller, "ServerState"] = field(default_factory=dict[Caller, "ServerState"])
+    """The connections that serve one session or principal alone."""
     token_file: LoginStorage | None = None
     login: str = ""
     """The login that was stored at the last start."""
@@ -110,6 +139,27 @@ class ServerState:
     def is_busy(self) -> bool:
         """Whether a call uses it, or it is about to start for one."""
         return bool(self.waiting or self.running or self.opening)
+
+    @property
+    def is_users_own(self) -> bool:
+        """Whether it carries the login of one principal."""
+        owner = self.owner
+        return owner is not None and bool(owner.principal) and self.config.login == Login.USER
+
+    @property
+    def lists_only(self) -> bool:
+        """Whether it lists the tools for everybody, and all calls go over other connections."""
+        return self.owner is None and self.config.share is Share.SESSION
+
+    @property
+    def all_states(self) -> "list[ServerState]":
+        """The state itself, and those of the connections that serve somebody alone."""
+        return [self, *self.owned.values()]
+
+    @property
+    def connected(self) -> "list[ServerState]":
+        """Those of its states that have a connection now."""
+        return [state for state in self.all_states if state.connection is not None]
 
     @property
     def undecided(self) -> int:
@@ -229,8 +279,10 @@ class CallSlot:
     @asynccontextmanager
     async def limit(self, seconds: float) -> AsyncGenerator[None]:
         """Raise `TimeoutError` after some seconds, not counting those spent at rest."""
-        async with asyncio.timeout(seconds) as clock:
+        # A server may have a question open since its start.
+        async with asyncio.timeout(None if self._is_resting else seconds) as clock:
             self._clock = clock
+            self._seconds_left = seconds
             try:
                 yield
             finally:

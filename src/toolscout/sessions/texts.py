@@ -59,7 +59,7 @@ MAYBE_CALLED = (
 TOOLS_NOT_KNOWN_YET = "Its tools are not known yet; try again shortly."
 ASK_FOR_LOGIN = "Ask the user to run `toolscout servers login {}`, then try again."
 ASK_OPERATOR = "Ask the operator of the gateway to read its log."
-WATCHES_NOTHING = "each user logs in to it"
+WATCHES_NOTHING = "each session or user has its own connection to it"
 READ_AGAIN = "Read the resource again instead."
 ASK_FOR_START = "Ask the user to start it, or use another tool."
 

@@ -201,7 +201,7 @@ class OpenApiConnection:
         self._config = config
         self._api: OpenApi | None = None
 
-    async def open(self) -> None:
+    async def open(self, relay: Relay | None = None) -> None:
         """Read the document; raises `ServerUnavailable` if that fails."""
         config = self._config
         try:
@@ -244,6 +244,9 @@ class OpenApiConnection:
             raise UnknownTool(name, [])
         arguments: object = params.get("arguments")
         return await api(tool, arguments if is_object(arguments) else {})
+
+    async def renew_roots(self, relay: Relay) -> None:
+        """Do nothing: an API knows no folders."""
 
     async def watch(self, uris: Set[str], on_update: Callable[[str], None]) -> frozenset[str]:
         """Subscribe to nothing: operations have no resources."""
