@@ -1,4 +1,4 @@
-"""Clients that start `toolscout serve --daemon` share one gateway in the background."""
+"""Clients that start `toolscout serve` share one gateway in the background."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ class Machine:
 
     @property
     def words(self) -> list[str]:
-        return ["serve", "--daemon", "--config", str(self.config)]
+        return ["serve", "--config", str(self.config)]
 
     @asynccontextmanager
     async def client(self, *options: str, **settings: Any) -> AsyncGenerator[Client]:
@@ -178,13 +178,13 @@ def test_a_call_that_was_running_when_the_gateway_was_killed_is_not_made_twice(
 def test_a_newer_version_takes_over_without_a_failed_request(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("HOME", str(machine.home))
+    monkeypatch.setenv("HOME", str(machine.home))  # of the test itself, which greets the gateway
 
     async def use() -> None:
         async with machine.client() as client:
             await known(client, NAME)
             [daemon] = machine.list_daemons()
-            place = find_place(machine.words[2:], machine.env)
+            place = find_place(machine.words[1:])
             connection = connect(place.find_socket(machine.env))
             assert connection is not None
 
@@ -207,7 +207,7 @@ def test_a_configuration_with_a_mistake_is_refused_as_without_a_daemon(machine: 
     machine.config.write_text("[servers.time]\ncomand = 'x'\n", encoding="utf-8")
 
     done = machine.run(*machine.words)
-    alone = machine.run("serve", "--config", str(machine.config))
+    alone = machine.run(*machine.words, "--no-daemon")
 
     assert (done.returncode, done.stderr) == (alone.returncode, alone.stderr)
     assert done.returncode == 2
