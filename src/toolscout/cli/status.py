@@ -138,7 +138,7 @@ def stop(path: Path | None, every: bool) -> None:
     Example:
       toolscout stop
     """
-    running = [one for one in list_daemons() if every or serves_config(one, path)]
+    running = [one for one in list_daemons() if every or is_daemon_of(one, path)]
     for one in running:
         with suppress(ProcessLookupError):
             os.kill(one["pid"], signal.SIGTERM)
@@ -168,7 +168,7 @@ def list_daemons() -> list[Json]:
     return []
 
 
-def serves_config(daemon: Json, path: Path | None) -> bool:
+def is_daemon_of(daemon: Json, path: Path | None) -> bool:
     """Tell whether a gateway in the background serves a configuration, or the default one."""
     return Path(daemon["config"]).resolve() == inputs.find_config_file(path).resolve()
 
@@ -185,7 +185,7 @@ def logs(path: Path | None, follow: bool, lines: int) -> None:
       toolscout logs -f
     """
     # A running gateway knows its log even if its configuration cannot be read any more.
-    files = [Path(one["log"]) for one in list_daemons() if serves_config(one, path)]
+    files = [Path(one["log"]) for one in list_daemons() if is_daemon_of(one, path)]
     if not files:
         config = inputs.read_servers(path)
         files = list(inputs.get_logs_folder(config).glob("*.log"))
