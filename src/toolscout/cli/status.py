@@ -154,7 +154,8 @@ def stop(path: Path | None, every: bool) -> None:
         note = f" Its {count} will start another with the next request." if one["clients"] else ""
         click.echo(f"Stopped process {one['pid']}.{note}")
     if not running:
-        click.echo("No gateway runs in the background.")
+        subject = "" if every else f" for {inputs.find_config_file(path)}"
+        click.echo(f"No gateway runs in the background{subject}.")
 
 
 def list_daemons() -> list[Json]:

@@ -69,6 +69,7 @@ class Daemon:
         self._inode = 0
         self._version = version("toolscout")
         self._stop = asyncio.Event()
+        self._reason = "it was asked to stop"
         self._idle: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._known = KnownClients(
@@ -91,6 +92,7 @@ class Daemon:
                 sweeping.cancel()
                 self._withdraw()
                 server.close()
+                _log.info("Ending: %s.", self._reason)
                 await self._leave()
 
     def _withdraw(self) -> None:
@@ -131,7 +133,12 @@ class Daemon:
         if self._idle is not None:
             self._idle.cancel()
         seconds = self._gateway.config.gateway.daemon_seconds
-        self._idle = asyncio.get_running_loop().call_later(seconds, self._stop.set)
+        reason = f"no client for {seconds:g} s"
+        self._idle = asyncio.get_running_loop().call_later(seconds, self._end, reason)
+
+    def _end(self, reason: str) -> None:
+        self._reason = reason
+        self._stop.set()
 
     async def _leave(self) -> None:
         """Send all clients to another daemon, and answer what they have asked."""
@@ -171,8 +178,8 @@ class Daemon:
         """Return the answer to a greeting, and the client if it is accepted."""
         if greeting.get(ABOUT):
             return self.describe(), None
-        if greeting.get(LEAVE) or _is_newer(greeting["version"], self._version):
-            self._stop.set()
+        if _is_newer(greeting["version"], self._version):
+            self._end(f"toolscout {greeting['version']} takes over")
         profile = str(greeting["profile"])
         name = f"{STDIO}{greeting['session']}"
 
@@ -202,7 +209,9 @@ class Daemon:
         session = client.session
 
         async def find_session(context: Context) -> Session:
-            client.name = format_client(context)
+            if not client.requests:
+                client.name = format_client(context)
+                _log.info("%s has connected.", client.name or "A client without a name")
             client.requests += 1
             if not self._known.is_fresh(session.id):
                 await self._gateway.store.run_in_thread(partial(self._known.touch, session.id))
@@ -217,6 +226,8 @@ class Daemon:
             await server.run(read, write, server.create_initialization_options())
         finally:
             self.clients.discard(client)
+            if client.requests:
+                _log.info("%s has left.", client.name or "A client without a name")
             if not self.clients and not self._stop.is_set():
                 self._wait_for_clients()
             if not client.is_leaving:
