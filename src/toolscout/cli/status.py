@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -195,17 +195,18 @@ def logs(path: Path | None, follow: bool, lines: int) -> None:
         problem = "has no log yet"
         remedy = "It begins when a client starts `toolscout serve`."
         raise InvalidFile(str(inputs.find_config_file(path)), problem, remedy=remedy)
-    log = file.open(encoding="utf-8", errors="replace")
-    click.echo("".join(deque(log, lines)), nl=False)
-    while follow:
-        text = log.read()
-        click.echo(text, nl=False)
-        if text:
-            continue
-        time.sleep(FOLLOW_SECONDS)
-        if file.exists() and not os.path.samestat(file.stat(), os.fstat(log.fileno())):
-            log.close()  # it was renamed, and a new one begun
-            log = file.open(encoding="utf-8", errors="replace")
+    with ExitStack() as opened:
+        log = opened.enter_context(file.open(encoding="utf-8", errors="replace"))
+        click.echo("".join(deque(log, lines)), nl=False)
+        while follow:
+            text = log.read()
+            click.echo(text, nl=False)
+            if text:
+                continue
+            time.sleep(FOLLOW_SECONDS)
+            if file.exists() and not os.path.samestat(file.stat(), os.fstat(log.fileno())):
+                opened.close()  # it was renamed, and a new one begun
+                log = opened.enter_context(file.open(encoding="utf-8", errors="replace"))
 
 
 def _print_reports(reports: list[Json], *, as_json: bool) -> None:
