@@ -72,7 +72,8 @@ def run(arguments: Sequence[str]) -> int | None:
     except (UnsafeFolder, OSError, RuntimeError) as error:
         # A client that never asked for a daemon must not fail for want of one. Nothing in an
         # unsafe folder is used, so all that is lost is the sharing.
-        return _serve_alone(f"There can be no gateway in the background: {error} ")
+        problem = str(error).rstrip(".")
+        return _serve_alone(f"There can be no gateway in the background: {problem}. ")
     try:
         return bridge.run()
     except StartFailed as error:

@@ -209,9 +209,10 @@ class Daemon:
         session = client.session
 
         async def find_session(context: Context) -> Session:
-            if not client.requests:
+            if not client.name:
                 client.name = format_client(context)
-                _log.info("%s has connected.", client.name or "A client without a name")
+                if client.name:
+                    _log.info("%s has connected.", client.name)
             client.requests += 1
             if not self._known.is_fresh(session.id):
                 await self._gateway.store.run_in_thread(partial(self._known.touch, session.id))
@@ -226,8 +227,8 @@ class Daemon:
             await server.run(read, write, server.create_initialization_options())
         finally:
             self.clients.discard(client)
-            if client.requests:
-                _log.info("%s has left.", client.name or "A client without a name")
+            if client.name:
+                _log.info("%s has left.", client.name)
             if not self.clients and not self._stop.is_set():
                 self._wait_for_clients()
             if not client.is_leaving:

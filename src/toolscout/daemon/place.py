@@ -26,7 +26,7 @@ AS_DAEMON = "--as-daemon"
 FOLDER_BYTES = 80
 """A longer folder leaves no room for the name of a socket, which may have 104 bytes on macOS."""
 LEAVE = "leave"
-"""What a daemon asks of its clients, and a client of a daemon, before a newer one takes over."""
+"""What a daemon that ends asks of its clients."""
 ABOUT = "about"
 """What a command greets a daemon with to learn about it."""
 _DIGITS = 16
