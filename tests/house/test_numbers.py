@@ -315,6 +315,7 @@ NOT_OURS = {
         "100 MB",
     ),
     "docs/gateway.md": (
+        "Five clients with ten servers",
         "2,048 characters",
         "first ten minutes",
         "180 clients of nine tokens",
