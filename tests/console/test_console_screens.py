@@ -60,6 +60,7 @@ WAITING = [
         },
     ),
 ]
+TYPO = ("tool_call", {"name": "git__git_stats", "arguments": {}})
 QUERY = "q=open+a+pull+request"
 OF_CATALOGUE = (
     Sight("search", f"#/search?{QUERY}", ".hit:nth-child(5)"),
@@ -79,6 +80,7 @@ OF_CATALOGUE = (
 OF_GATEWAY = (
     Sight("servers", "#/servers?server=time", ".server-log"),
     Sight("sessions", "#/sessions", ".timeline", choose_session),
+    Sight("refused", "#/sessions?show=refused", ".timeline"),
     Sight("savings", "#/savings", "tbody td", open_table),
     Sight("waiting", "#/waiting", ".facts"),
     Sight("audit", "#/audit", ".audit-list details[open] .facts", open_entry),
@@ -131,7 +133,7 @@ def catalogue(browser: Browser) -> Iterator[Tabs]:
 @pytest.fixture(scope="module")
 def live(browser: Browser) -> Iterator[Tabs]:
     with gateway(CLOCK, GIT, MISSING, rules=RULES) as url:
-        talk(url, [*TALK, *WAITING])
+        talk(url, [*TALK, *WAITING, TYPO])
         with keep_tabs(browser, url) as tabs:
             yield tabs
 

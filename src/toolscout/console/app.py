@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from toolscout.catalog import Catalog
 from toolscout.config.gateway import GatewayConfig
-from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog, SessionTable, is_peer
+from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog
 from toolscout.console.audit import AuditTable
 from toolscout.console.catalog import Costs, LintResults, ToolTable
 from toolscout.console.logins import PAGE, UserLogins
@@ -27,6 +27,7 @@ from toolscout.console.map import Maps
 from toolscout.console.routes import Routes
 from toolscout.console.search import Indexes, SearchPreview
 from toolscout.console.servers import PendingLogins, ServerTable, format_phase
+from toolscout.console.sessions import SessionTable, is_peer
 from toolscout.console.stream import LiveStream
 from toolscout.console.views import View
 from toolscout.console.waiting import PLACE, WaitingCalls
@@ -93,7 +94,8 @@ class Console:
         )
         self.tools = ToolTable(self.costs, lint)
         self.maps = Maps(scout.catalog, self.indexes)
-        self.sessions = SessionTable(scout, self.activity, self.ledger)
+        kept = store if store is not None else MemoryStore()
+        self.sessions = SessionTable(scout, self.activity, self.ledger, kept, config)
         self.servers = self.logins = None
         if pool is not None:
             self.servers = ServerTable(
@@ -108,7 +110,6 @@ class Console:
         self.user_logins = None
         if encrypted_logins is not None:
             self.user_logins = UserLogins(encrypted_logins, events.emit)
-        kept = store if store is not None else MemoryStore()
         self.audit = AuditTable(kept, config)
         self.waiting = WaitingCalls(kept, events.emit)
         self._routes = Routes(self)
@@ -147,12 +148,12 @@ class Console:
 
     def reload(self, config: GatewayConfig) -> None:
         """Use other tokens and profiles from now on."""
-        self.config = config
+        self.config = self.sessions.config = config
         self._views.clear()
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Save the savings regularly while this is entered."""
+        """Save the savings and the sessions regularly while this is entered."""
         saving = asyncio.create_task(self._save_often())
         try:
             yield
@@ -174,12 +175,14 @@ class Console:
 
     async def _save_often(self) -> None:
         await _run_in_thread(self.ledger.remove_old, "Old savings could not be removed")
+        await _run_in_thread(self.sessions.remove_old, "Old sessions could not be removed")
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             await self._save()
 
     async def _save(self) -> None:
         await _run_in_thread(self.ledger.save, "The savings could not be saved")
+        await _run_in_thread(self.sessions.save, "What sessions did could not be saved")
 
     def get_view(self, principal: Principal) -> View:
         """Return what a principal sees now."""

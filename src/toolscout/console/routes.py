@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,13 +30,15 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from toolscout.config.servers import Login
-from toolscout.console.activity import build_savings
+from toolscout.console.activity import REFUSALS, build_savings
 from toolscout.console.audit import PAGE_SIZE as ENTRIES
 from toolscout.console.audit import PAGE_SIZE_MAX as ENTRIES_MAX
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
 from toolscout.console.logins import CALLBACK, COOKIE, PAGE, UNKNOWN
 from toolscout.console.search import LIMIT, LIMIT_MAX
-from toolscout.console.servers import DECISIONS, STATES
+from toolscout.console.servers import DECISIONS, MEANINGS, STATES
+from toolscout.console.sessions import PAGE_SIZE as SESSIONS
+from toolscout.console.sessions import PAGE_SIZE_MAX as SESSIONS_MAX
 from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.console.waiting import ANSWERS
 from toolscout.errors import ToolscoutError
@@ -72,6 +75,11 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 NO_STORE = {"Cache-Control": "no-store"}
+TERMS = {
+    "states": MEANINGS,
+    "refusals": {code: asdict(refusal) for code, refusal in REFUSALS.items()},
+}
+"""What words on the page mean."""
 
 
 class Routes:
@@ -94,10 +102,12 @@ class Routes:
             "/tools/{name:path}": lambda view, request: console.tools.describe(
                 view, request.path_params["name"]
             ),
-            "/sessions": lambda view, request: console.sessions.list_rows(view),
+            "/terms": lambda view, request: TERMS,
+            "/sessions": self._list_sessions,
             "/sessions/{id}": lambda view, request: console.sessions.get_details(
                 view, request.path_params["id"]
             ),
+            "/refusals": lambda view, request: console.sessions.list_refusals(view),
             "/savings": self._get_savings,
             "/audit": self._list_entries,
             "/waiting": lambda view, request: console.waiting.list_rows(view),
@@ -162,6 +172,14 @@ class Routes:
             sort=_read_text(request, "sort") or SORTS[0],
             offset=_read_number(request, "offset", 0, 0, OFFSET_MAX),
             limit=_read_number(request, "limit", PAGE_SIZE, 1, PAGE_SIZE_MAX),
+        )
+
+    def _list_sessions(self, view: View, request: Request) -> Answer:
+        return self._console.sessions.list_page(
+            view,
+            refused=bool(_read_text(request, "refused")),
+            offset=_read_number(request, "offset", 0, 0, OFFSET_MAX),
+            limit=_read_number(request, "limit", SESSIONS, 1, SESSIONS_MAX),
         )
 
     def _get_savings(self, view: View, request: Request) -> Answer:

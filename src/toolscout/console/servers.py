@@ -38,7 +38,13 @@ def format_phase(phase: Phase) -> str:
     return phase.value.replace(" ", "_")
 
 
-STATES = tuple(map(format_phase, Phase))
+OFF = "off"
+"""The state of a server that the configuration disables."""
+MEANINGS = {
+    **{format_phase(phase): phase.meaning for phase in Phase},
+    OFF: "It is switched off in the configuration, so nobody can use it.",
+}
+STATES = tuple(MEANINGS)
 
 
 class ServerTable:

@@ -157,7 +157,7 @@ class Daemon:
         async def find_session(context: Context) -> Session:
             client.name = format_client(context)
             self._gateway.events.emit(
-                Requested(session=session.id, principal=ANONYMOUS, client=client.name)
+                Requested(session=session.id, principal=principal, client=client.name)
             )
             return session
 

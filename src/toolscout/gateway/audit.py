@@ -54,7 +54,7 @@ DAY_SECONDS = 86_400
 FILE_MODE = 0o600
 FAULTS_KEPT = 1_000
 """How many faults of a record are told in a sentence each."""
-FILTERS = ("event", "principal", "server", "tool", "outcome")
+FILTERS = ("event", "principal", "session", "server", "tool", "outcome")
 """The fields by which entries are chosen; patterns may contain `*`."""
 _SPAN = re.compile(r"(\d{1,6})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -253,7 +253,7 @@ class AuditRecord:
     def _describe_call(self, event: Called) -> Json:
         facts: Json = self._find_caller(event.session)
         facts |= {
-            "tool": event.tool,
+            "tool": event.tool or to_one_line(self._mask.apply(event.asked), REASON_CHARS),
             "server": event.server,
             "effect": event.effect,
             "rule": event.rule,

@@ -174,12 +174,13 @@ async def serve_stdio(gateway: Gateway, profile: str = "") -> None:
         limits = config.find_profile(profile) if profile else None
         return replace(ANONYMOUS, profile=limits, profile_name=profile)
 
-    session = gateway.open_session("stdio", find_principal(gateway.config.gateway))
+    principal = find_principal(gateway.config.gateway)
+    session = gateway.open_session("stdio", principal)
     gateway.on_access = lambda config: gateway.restrict_session(session, find_principal(config))
 
     async def find_session(context: Context) -> Session:
         client = format_client(context)
-        gateway.events.emit(Requested(session=session.id, principal=ANONYMOUS, client=client))
+        gateway.events.emit(Requested(session=session.id, principal=principal, client=client))
         return session
 
     server = build_server(gateway, find_session)

@@ -59,6 +59,13 @@ SMALL_RESULT = 2_000
 
 _SHOWING_ERRORS = (errors.InvalidArguments, errors.ToolChanged)
 """Refusals that show the definition of the tool."""
+_NAMING_ERRORS = (
+    errors.UnknownTool,
+    errors.AmbiguousTool,
+    errors.ToolHeld,
+    errors.ToolDisabled,
+)
+"""Refusals of a name that stands for no tool which the session may call."""
 
 _T = TypeVar("_T")
 
@@ -369,13 +376,16 @@ def _refuse(
 ) -> Reply:
     shows = isinstance(error, _SHOWING_ERRORS)
     rule = error.rule if isinstance(error, errors.NotAllowed | errors.ApprovalNeeded) else ""
+    details = {"tool": tool.name if tool is not None else ""} | ({"rule": rule} if rule else {})
+    if tool is None and isinstance(error, _NAMING_ERRORS):
+        details["asked"] = error.name
     reply = refuse(
         error,
         code=error.code,
         budget=state.settings.describe_tokens,
         definition=tool if shows else None,
         can_describe=state.hides_tools,
-        details={"tool": tool.name if tool is not None else ""} | ({"rule": rule} if rule else {}),
+        details=details,
     )
     if not reply.described or tool is None:
         return reply

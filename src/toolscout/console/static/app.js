@@ -31,9 +31,13 @@ const UNKNOWN = {
   capabilities: {},
   host: "",
 };
-const state = { overview: UNKNOWN, name: "", page: null };
+const state = { overview: UNKNOWN, terms: { states: {}, refusals: {} }, name: "", page: null };
 
-const context = { overview: () => state.overview, reload: loadOverview };
+const context = {
+  overview: () => state.overview,
+  terms: () => state.terms,
+  reload: loadOverview,
+};
 
 function showTabs() {
   const counts = {
@@ -65,6 +69,7 @@ async function loadOverview() {
   document.querySelector("#version").textContent =
     `${state.overview.version} · ${state.overview.host}`;
   document.querySelector("#leave").hidden = !hasToken();
+  if (!Object.keys(state.terms.states).length) state.terms = await ask("terms");
   showTabs();
   state.page?.overview?.(state.overview);
 }

@@ -92,11 +92,35 @@ class Servers {
             ordered.map((row) => this.card(row)),
           )
         : h("div", { class: "card" }, this.nothing()),
+      ordered.length ? this.legend() : null,
     );
     if (focused) this.body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
     const log = this.body.querySelector("[data-log]");
     if (log) log.scrollTop = log.scrollHeight;
     if (this.open) this.loadLog();
+  }
+
+  legend() {
+    const states = Object.entries(this.context.terms().states);
+    const details = h(
+      "details",
+      {
+        class: "below",
+        ontoggle: () => {
+          this.explains = details.open;
+        },
+      },
+      h("summary", { "data-key": "legend" }, "What the states mean"),
+      h(
+        "dl",
+        { class: "facts" },
+        states.map(([name, text]) =>
+          h("div", {}, h("dt", {}, badge(name)), h("dd", { class: "soft" }, text)),
+        ),
+      ),
+    );
+    details.open = Boolean(this.explains);
+    return details;
   }
 
   nothing() {
@@ -181,6 +205,9 @@ class Servers {
           { class: row.state === "failed" ? "server-text bad" : "server-text soft" },
           row.reason.charAt(0).toUpperCase() + row.reason.slice(1),
         ),
+      !row.reason &&
+        row.state !== "ready" &&
+        h("p", { class: "server-text soft" }, this.context.terms().states[row.state] ?? ""),
       row.own_login !== "none" && ownLogin(row),
       this.held.has(row.name) && this.changes(row),
       this.problems.has(row.name) &&
