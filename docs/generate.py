@@ -19,7 +19,7 @@ import click
 import toolscout
 from toolscout.cli import main as main_command
 from toolscout.config.gateway import GatewayConfig, IssuerConfig, Profile, Rule, TokenConfig
-from toolscout.config.servers import REMOTE, ServerConfig
+from toolscout.config.servers import REMOTE, ServerConfig, ToolOverride
 from toolscout.options import Option, Options, list_options
 from toolscout.settings import Route, Settings
 
@@ -29,6 +29,7 @@ NAMED_TESTS = 2
 """Tests that the requirements page names for each requirement; it counts the others."""
 OPTIONS: dict[str, type[Options]] = {
     "servers": ServerConfig,
+    "servers.tools": ToolOverride,
     "gateway": GatewayConfig,
     "gateway.tokens": TokenConfig,
     "gateway.issuers": IssuerConfig,

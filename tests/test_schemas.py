@@ -1,10 +1,17 @@
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.schemas import Json, find_problem, list_parameters, render_signature
+from toolscout.schemas import (
+    Json,
+    find_problem,
+    list_parameters,
+    remove_arguments,
+    render_signature,
+)
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -194,3 +201,66 @@ def test_what_is_not_json_is_named():
     assert find_problem(looping) == "is nested deeper than 200 levels"
     assert find_problem({1: 2}) == "holds a key that is not a string"
     assert find_problem({"a": {3}}) == "holds a value of type set, which is not JSON"
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+values = st.integers(0, 2)
+schemas: st.SearchStrategy[Any] = st.recursive(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.dictionaries(
+                NAMES, st.sampled_from([{}, False, {"const": 1}, {"enum": [0, 2]}])
+            ),
+            "required": st.lists(NAMES, unique=True),
+            "additionalProperties": st.just(False),
+            "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, unique=True)),
+            "minProperties": st.integers(0, 3),
+        },
+    ),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "required": st.lists(NAMES, unique=True),
+            "dependentSchemas": st.dictionaries(NAMES, inner, max_size=2),
+            "allOf": st.lists(inner, min_size=1, max_size=2),
+            "anyOf": st.lists(inner, min_size=1, max_size=2),
+            "oneOf": st.lists(inner, min_size=1, max_size=2),
+            "not": inner,
+            "if": inner,
+            "then": inner,
+            "else": inner,
+        },
+    ),
+    max_leaves=6,
+)
+
+
+@given(schemas, st.dictionaries(st.sampled_from("ab"), values), st.booleans(), st.data())
+def test_without_some_arguments_a_schema_accepts_what_it_accepts_with_them(
+    schema: Json, fixed: Json, is_absent: bool, data: st.DataObject
+):
+    absent = ("c",) if is_absent else ()
+    free = st.sampled_from([name for name in "abcd" if name not in fixed and name not in absent])
+    arguments = data.draw(st.dictionaries(free, values))
+
+    shown = remove_arguments(schema, fixed, absent)
+
+    is_shown_valid = shown is not None and jsonschema_rs.is_valid(shown, arguments)
+    assert is_shown_valid == jsonschema_rs.is_valid(schema, arguments | fixed)
+
+
+def test_a_removed_argument_is_not_shown_anywhere():
+    schema = of(
+        {"owner": {"type": "string"}, "title": {"type": "string"}, "draft": {"type": "boolean"}},
+        required=["owner", "title"],
+        dependentRequired={"title": ["owner"], "draft": ["title"]},
+        anyOf=[{"required": ["owner"]}, {"required": ["draft"]}],
+    )
+
+    shown = remove_arguments(schema, {"owner": "acme"}, ["draft"])
+
+    assert shown is not None
+    assert render_signature("f", shown) == "f(title*)"
+    assert "owner" not in str(shown)
+    assert "draft" not in str(shown)

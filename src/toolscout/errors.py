@@ -656,6 +656,7 @@ _PROBLEMS = {
     "schema": "does not match the schema; the place is unknown",
     "not": "is a forbidden kind of value",
     "properties": "is not allowed",
+    "fixed": "is set for every call and cannot be chosen; leave it out",
     "items": "is one item too many",
     "additionalItems": "is one item too many",
     "unevaluatedItems": "is one item too many",

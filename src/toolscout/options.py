@@ -11,7 +11,7 @@ and the words of a closed set are quoted.
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -158,7 +158,9 @@ class Options:
             elif isinstance(value, Mapping):
                 table = cast("Mapping[str, object]", value)
                 changed[declared.name] = {
-                    key: item.map_references(change) if isinstance(item, Options) else item
+                    key: item.map_references(_prefix_change(change, declared.name, key))
+                    if isinstance(item, Options)
+                    else item
                     for key, item in table.items()
                 }
         return replace(cast("Any", self), **changed)
@@ -181,18 +183,27 @@ class Options:
         return [(declared, value) for declared, value in pairs if value != declared.default]
 
 
+def _prefix_change(
+    change: Callable[[Option, str, str], str], *parts: str
+) -> Callable[[Option, str, str], str]:
+    head = join_keys(*parts)
+    return lambda declared, key, text: change(declared, f"{head}.{key}", text)
+
+
 def _map_texts(
     value: object, declared: Option, key: str, change: Callable[[Option, str, str], str]
 ) -> object:
-    if isinstance(value, tuple):
-        items = cast("tuple[str, ...]", value)
-        return tuple(change(declared, key, item) for item in items)
+    if isinstance(value, tuple | list):
+        items = cast("Sequence[object]", value)
+        changed = [_map_texts(item, declared, key, change) for item in items]
+        return changed if isinstance(value, list) else tuple(changed)
     if isinstance(value, Mapping):
-        table = cast("Mapping[str, str]", value)
+        table = cast("Mapping[str, object]", value)
         return {
-            name: change(declared, f"{key}.{join_keys(name)}", text) for name, text in table.items()
+            name: _map_texts(item, declared, f"{key}.{join_keys(name)}", change)
+            for name, item in table.items()
         }
-    return change(declared, key, str(value))
+    return change(declared, key, value) if isinstance(value, str) else value
 
 
 def _to_plain(value: object) -> object:

@@ -8,7 +8,7 @@ Nothing here validates arguments against a schema.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeGuard, cast
@@ -127,6 +127,75 @@ def clean_texts(value: Any) -> Any:
         else clean_texts(item)
         for key, item in value.items()
     }
+
+
+def remove_arguments(schema: Json, fixed: Json, absent: Collection[str] = ()) -> Json | None:
+    """Return a schema of arguments without some, or None if nothing can fit any more.
+
+    Of the arguments that are removed, `fixed` has the values that are always sent, and `absent`
+    those that never are. References are not followed: an argument that only one of them declares
+    is still there.
+    """
+    changed = dict(schema)
+    listed = schema.get("properties")
+    members: Json = listed if is_object(listed) else {}
+    others = schema.get("additionalProperties") if "patternProperties" not in schema else True
+    if not all(_may_be(value, members.get(name, others)) for name, value in fixed.items()):
+        return None
+    if members:
+        kept = [name for name in members if name not in fixed and name not in absent]
+        changed["properties"] = {name: members[name] for name in kept}
+    required = schema.get("required")
+    if is_list(required):
+        if any(name in required for name in absent):
+            return None
+        changed["required"] = [name for name in required if name not in fixed]
+    certain: list[Any] = []
+    for key in ("dependentRequired", "dependentSchemas", "dependencies"):
+        rows = schema.get(key)
+        if is_object(rows):
+            parts = {name: {"required": row} if is_list(row) else row for name, row in rows.items()}
+            certain += [part for name, part in parts.items() if name in fixed]
+            changed[key] = {
+                name: [item for item in row if item not in fixed]
+                if is_list(row)
+                else _remove_or_forbid(row, fixed, absent)
+                for name, row in rows.items()
+                if name not in fixed and name not in absent
+            }
+    for key in ("minProperties", "maxProperties"):
+        if isinstance(schema.get(key), int):
+            changed[key] = max(0, schema[key] - len(fixed))
+    for key in ("allOf", "anyOf", "oneOf"):
+        branches = schema.get(key)
+        parts = [*(branches if is_list(branches) else ()), *(certain if key == "allOf" else ())]
+        if parts:
+            new = [_remove_or_forbid(part, fixed, absent) for part in parts]
+            changed[key] = new if key == "allOf" else [part for part in new if part is not False]
+            if not changed[key] or False in changed[key]:
+                return None
+    for key in ("not", "if", "then", "else"):
+        if key in schema:
+            changed[key] = _remove_or_forbid(schema[key], fixed, absent)
+    if changed.get("not") is False:
+        del changed["not"]
+    return changed
+
+
+def _remove_or_forbid(part: Any, fixed: Json, absent: Collection[str]) -> Any:
+    """Return a part of a schema as `remove_arguments` does, but `False` if nothing can fit it."""
+    if not is_object(part):
+        return part
+    changed = remove_arguments(part, fixed, absent)
+    return False if changed is None else changed
+
+
+def _may_be(value: object, schema: object) -> bool:
+    """Tell whether a schema lists a value, or lists none; only `const` and `enum` count."""
+    if not is_object(schema):
+        return schema is not False
+    allowed = schema.get("enum", [schema["const"]] if "const" in schema else [value])
+    return not is_list(allowed) or value in allowed
 
 
 def to_canonical_json(value: object) -> bytes:

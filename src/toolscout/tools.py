@@ -94,6 +94,10 @@ class Tool:
     """What the tool's server tells models about its use; searched, but no part of the definition.
     It does not count towards the fingerprint: a server that says something else about itself has
     the same tools."""
+    fixed_arguments: Json = field(default_factory=dict[str, Any], repr=False)
+    """What every call sends in addition; the schema does not show it, and it may be secret."""
+    hidden_arguments: tuple[str, ...] = ()
+    """Arguments that the server has but no call may send."""
     extras: Json = field(default_factory=dict[str, Any])
     """Other members of the definition, which are kept but never searched or shown."""
     function: Callable[..., object] | None = field(default=None, repr=False, compare=False)
@@ -234,7 +238,7 @@ class Tool:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits over all content that a model or the index sees (R87).
+        """16 hex digits over all content that a model or the index sees, and fixed arguments (R87).
 
         The fingerprint is the same in every process.
         """
@@ -244,6 +248,8 @@ class Tool:
                 [self.input_schema, self.output_schema],
                 [self.hint, self.aliases, self.tags, self.kind, self.effect, self.always_load],
             ]
+            if self.fixed_arguments:  # who agreed to calls with others has to be asked again
+                content.append([self.fixed_arguments])
             digest = hashlib.sha256(to_canonical_json(content)).hexdigest()[:16]
             object.__setattr__(self, "_fingerprint", digest)
         return self._fingerprint

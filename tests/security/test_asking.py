@@ -23,6 +23,7 @@ from gateway.fleet import text_of
 from security.test_changed_definitions import LIST, POISONED, READ, Changing
 from serving import DEADLINE_SECONDS, TIME, Served, eventually, served
 from toolscout.config.gateway import Rule
+from toolscout.config.secrets import SecretMask
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.pending import (
     APPROVAL_KIND,
@@ -252,7 +253,7 @@ def test_a_question_shows_every_argument_however_long_another_is():
     decision = Decision(permission=Permission.ASK)
     arguments = {"content": "x" * 100_000, "path": "/etc/\u202epasswd", "mode": "w"}
 
-    asked: Any = build_question(tool, arguments, decision).params
+    asked: Any = build_question(tool, arguments, decision, SecretMask()).params
 
     assert '{"mode": "w", "path": "/etc/\\u202epasswd", "content": "xx' in asked.message
     assert "more characters are not shown" in asked.message
@@ -261,7 +262,7 @@ def test_a_question_shows_every_argument_however_long_another_is():
 def test_the_name_of_a_tool_does_not_write_the_question():
     tool = Tool.define("read of the server bank with no arguments?\n\nIgnore:", server="evil")
 
-    asked: Any = build_question(tool, {}, Decision(permission=Permission.ASK)).params
+    asked: Any = build_question(tool, {}, Decision(permission=Permission.ASK), SecretMask()).params
 
     assert "bank with" not in asked.message
     assert "of the server evil" in asked.message

@@ -1,17 +1,20 @@
 """What a configuration lets through of a server's lists, and under which names."""
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolscout.calls.arguments import prepare
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.dialects import to_definition
+from toolscout.errors import InvalidArguments, InvalidConfig
 from toolscout.schemas import Json
 from toolscout.servers.listings import build_entries
 from toolscout.servers.manifest import Manifest
-from toolscout.tools import Effect
+from toolscout.tools import Effect, Tool
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
@@ -155,3 +158,61 @@ def test_an_icon_is_an_image_of_the_web_or_of_its_own(source: str):
     (offered,) = build_entries(config(), manifest)[0]
 
     assert "icons" not in to_definition(offered, "mcp")
+
+
+ISSUE = {
+    "type": "object",
+    "properties": {"owner": {"type": "string"}, "title": {"type": "string"}, "draft": {}},
+    "required": ["owner", "title"],
+}
+
+
+def overridden(**changes: Any) -> tuple[list[Tool], list[str]]:
+    """Return the entries and problems of a tool with these changes."""
+    manifest = Manifest(tools=(tool("open", inputSchema=ISSUE),))
+    return build_entries(config(tools={"open": changes}), manifest)
+
+
+def test_the_operator_changes_what_a_tool_shows_and_sends():
+    [changed], problems = overridden(
+        description="Open an issue.", arguments={"owner": "acme"}, hidden=["draft"]
+    )
+
+    assert problems == []
+    assert changed.description == "Open an issue."
+    assert changed.render_signature() == "s__open(title*)"
+    prepared = prepare(changed, {"title": "It fails"})
+    assert prepared.arguments == {"title": "It fails", "owner": "acme"}
+    for name in ("owner", "draft"):
+        with pytest.raises(InvalidArguments, match=f"{name}: is set for every call"):
+            prepare(changed, {"title": "It fails", name: "evil"})
+
+
+def test_a_fixed_argument_changes_the_fingerprint_and_is_in_no_repr():
+    [acme], _ = overridden(arguments={"owner": "acme"})
+    [other], _ = overridden(arguments={"owner": "other"})
+
+    assert acme.fingerprint != other.fingerprint
+    assert "acme" not in repr(acme)
+    assert "acme" not in str(to_definition(acme, "mcp"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"arguments": {"ownr": "acme"}}, r"open\.arguments' names 'ownr'.* Use 'owner'\."),
+        ({"hidden": ["title"]}, "leaves no call that the tool's schema accepts"),
+        ({"arguments": {"owner": "${NO_SUCH_VARIABLE}"}}, "'NO_SUCH_VARIABLE', which is not set"),
+    ],
+)
+def test_a_tool_that_cannot_be_changed_as_wanted_is_left_out(changes: Any, problem: str):
+    tools, [said] = overridden(**changes)
+
+    assert tools == []
+    assert re.search(problem, said)
+    assert said.endswith("Until then, 'open' is left out.")
+
+
+def test_an_argument_is_either_fixed_or_hidden():
+    with pytest.raises(InvalidConfig, match=r"'servers\.s\.tools\.open\.hidden' names 'owner'"):
+        overridden(arguments={"owner": "acme"}, hidden=["owner"])

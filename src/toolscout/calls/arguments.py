@@ -1,7 +1,8 @@
 """Check the arguments that the model sent, repair them or refuse them (R71, R74).
 
 `prepare` takes any value and returns arguments that fit the tool's schema, or raises
-`InvalidArguments` with up to five problems in our own words. Valid arguments stay as they are.
+`InvalidArguments` with up to five problems in our own words. Valid arguments stay as they are; the
+tool's fixed ones are added.
 `convert` then makes them what a Python function's annotations promise.
 """
 
@@ -58,18 +59,33 @@ def prepare(tool: Tool, value: object) -> Prepared:
     check = get_check(tool)
     best: Prepared | None = None
     for shape, notes in _iterate_shapes(tool, value):
+        _check_fixed(tool, shape)
         faults, unchecked = check.examine(shape)
         found = Prepared(arguments=shape, faults=faults, unchecked=unchecked)
         if faults:
             found = repair(check, found)
         if not found.faults:
-            return replace(found, repairs=tuple(dict.fromkeys(notes + found.repairs)))
+            found = replace(found, repairs=tuple(dict.fromkeys(notes + found.repairs)))
+            fixed = tool.fixed_arguments
+            return replace(found, arguments=found.arguments | fixed) if fixed else found
         if best is None or len(found.faults) < len(best.faults):
             best = found
     if best is not None:
         raise InvalidArguments(tool.name, _list_problems(best))
     message = describe_problem("type", "object", _describe_value(value))
     raise InvalidArguments(tool.name, [Problem(path="", rule="type", message=message)])
+
+
+def _check_fixed(tool: Tool, arguments: Json) -> None:
+    """Raise `InvalidArguments` for arguments that the model may not choose.
+
+    To ignore them would make a call that the model did not mean.
+    """
+    taken = [n for n in (*tool.fixed_arguments, *tool.hidden_arguments) if n in arguments]
+    if taken:
+        message = describe_problem("fixed")
+        problems = [Problem(path=name, rule="fixed", message=message) for name in taken]
+        raise InvalidArguments(tool.name, problems[:MAX_PROBLEMS])
 
 
 def convert(tool: Tool, arguments: Json) -> Json:

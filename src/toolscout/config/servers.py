@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from toolscout.config.redaction import SecretKind
@@ -35,6 +35,7 @@ from toolscout.errors import InvalidConfig
 from toolscout.names import to_error_text, to_one_line
 from toolscout.options import (
     FLAG,
+    NAMES,
     PATTERNS,
     SOME_PATTERNS,
     STRINGS,
@@ -43,6 +44,7 @@ from toolscout.options import (
     Options,
     ValueCheck,
     check_choice,
+    check_groups,
     check_keys,
     check_number,
     check_whole,
@@ -51,10 +53,12 @@ from toolscout.options import (
     join_keys,
     list_options,
     prefix_keys,
+    quote_name,
     read_strings,
     read_table,
     read_text,
 )
+from toolscout.schemas import Json, find_problem
 from toolscout.tools import Effect
 
 EVERYTHING = ("*",)
@@ -210,6 +214,45 @@ _HEADERS = ValueCheck(STRINGS.expected, _read_headers)
 _RENAMES = ValueCheck(STRINGS.expected, _read_renames)
 _REDACT = ValueCheck(f"true, false or a list of {', '.join(SecretKind)}", _read_redact)
 _EFFECTS = ValueCheck(f"a table of patterns, each with one of {', '.join(Effect)}", _read_effects)
+
+
+def _read_arguments(key: str, value: object) -> Json:
+    table = read_table(key, value)
+    problem = find_problem(table)
+    if problem:
+        raise InvalidConfig(key, problem, remedy="Write texts, numbers, lists and tables.")
+    return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolOverride(Options):
+    """What the operator changes about one tool of a server."""
+
+    enabled: bool = declare(True, FLAG, "False leaves the tool out, as `deny` does.")
+    description: str = declare("", TEXT, "Description to show and search instead of the server's.")
+    arguments: Mapping[str, Any] = declare(
+        {},
+        ValueCheck("a table of values", _read_arguments),
+        'Arguments that every call sends, such as `{ owner = "acme" }`. The model does not see '
+        "them, and a call in which it sends one of them is refused. Rules and the audit record "
+        "see them.",
+        reference=True,
+    )
+    hidden: tuple[str, ...] = declare(
+        (), NAMES, "Optional arguments that the model does not see and no call sends."
+    )
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        for name in self.hidden:
+            if name in self.arguments:
+                problem = f"names {quote_name(name)}, which has a value under 'arguments'"
+                raise InvalidConfig("hidden", problem, remedy="Remove it from one of the two.")
+
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the arguments that are named like secrets."""
+        named = (value for name, value in self.arguments.items() if is_secret_name(name))
+        return tuple(value for value in named if isinstance(value, str) and value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -385,6 +428,11 @@ class ServerConfig(Options):
     )
     hints: Mapping[str, str] = declare(
         {}, STRINGS, "Words that searches find a tool by as well, by pattern."
+    )
+    tools: Mapping[str, ToolOverride] = declare(
+        {},
+        check_groups(ToolOverride, "tables, see `[servers.NAME.tools.TOOL]`"),
+        "Changes to single tools, by the names that they have on the server.",
     )
     hint: str = declare("", TEXT, "Words that searches find all tools of the server by as well.")
     redact: tuple[SecretKind, ...] = declare(

@@ -155,7 +155,7 @@ class ForwardedCall:
         has_answers = given.input_responses is not None
         is_resumed = has_answers and self._approvals.take_open(digest, given.request_state)
         if not is_resumed and not self._approvals.is_agreed(self._session, tool, decision):
-            question = build_question(tool, arguments, decision)
+            question = build_question(tool, arguments, decision, self._approvals.mask)
             abilities = self._context.session.client_capabilities
             if check_abilities(question, abilities) is not None:
                 await self._look_up_approval(digest, tool, arguments, decision)

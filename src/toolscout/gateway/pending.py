@@ -432,13 +432,15 @@ def digest_call(principal: str, session: str, tool: Tool, arguments: Json) -> st
     return hashlib.sha256(to_canonical_json(whole)).hexdigest()[:DIGEST_CHARS]
 
 
-def build_question(tool: Tool, arguments: Json, decision: Decision) -> types.ElicitRequest:
+def build_question(
+    tool: Tool, arguments: Json, decision: Decision, mask: SecretMask
+) -> types.ElicitRequest:
     """Return the question whether a call may be made."""
     reason = f" {to_one_line(decision.reason, REASON_CHARS)}" if decision.reason else ""
     # A server chooses the names of its tools, and could write a question of its own there.
     name = tool.leaf if is_exposed_name(tool.leaf) else tool.name
     text = APPROVAL_QUESTION.format(
-        tool=name, server=tool.server, arguments=format_arguments(arguments), reason=reason
+        tool=name, server=tool.server, arguments=format_arguments(arguments, mask), reason=reason
     )
     schema: Json = {
         "type": "object",
@@ -449,12 +451,12 @@ def build_question(tool: Tool, arguments: Json, decision: Decision) -> types.Eli
     return types.ElicitRequest(params=params)
 
 
-def format_arguments(arguments: Json, mask: SecretMask | None = None) -> str:
+def format_arguments(arguments: Json, mask: SecretMask) -> str:
     """Return arguments as JSON for a person to read, without secrets and cut if they are long.
 
     Then the shortest come first, so that a long one does not hide what else is sent.
     """
-    hide = mask.apply if mask is not None else str
+    hide = mask.apply
     text = hide(json.dumps(arguments, ensure_ascii=False))
     more = len(text) - ARGUMENT_CHARS
     if more <= 0:

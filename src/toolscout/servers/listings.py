@@ -19,15 +19,19 @@ from mcp.shared.exceptions import MCPError
 
 from toolscout.catalog import Catalog, Pace, Status
 from toolscout.config.file import Config
-from toolscout.config.servers import Changes, ServerConfig, Transport
-from toolscout.errors import InvalidTool, ToolscoutError
-from toolscout.names import clean_text, to_one_line
+from toolscout.config.references import resolve_options
+from toolscout.config.servers import Changes, ServerConfig, ToolOverride, Transport
+from toolscout.errors import InvalidConfig, InvalidTool, ToolscoutError
+from toolscout.names import clean_text, find_near_names, to_one_line
+from toolscout.options import join_keys, quote_name
 from toolscout.schemas import (
     Json,
     clean_texts,
     find_problem,
     is_list,
     is_object,
+    list_parameters,
+    remove_arguments,
     to_canonical_json,
 )
 from toolscout.search.text import split_words
@@ -52,7 +56,14 @@ from toolscout.servers.manifest import (
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.prompt import SUMMARY_CHARS
 from toolscout.stores.store import Store
-from toolscout.tools import PASSED_MEMBERS, TITLE_LIMIT, Effect, Tool, take_first_sentence
+from toolscout.tools import (
+    DESCRIPTION_LIMIT,
+    PASSED_MEMBERS,
+    TITLE_LIMIT,
+    Effect,
+    Tool,
+    take_first_sentence,
+)
 
 MANIFEST_KIND = "manifest"
 STOPPED_REASON = "it was stopped"
@@ -197,6 +208,7 @@ class CatalogUpdater:
         entries, problems = build_entries(server.config, checked.manifest)
         tools = [tool for tool in entries if self._is_free(tool, problems)]
         problems += checked.problems
+        problems += list_unused_overrides(server.config, manifest)
         for problem in problems:
             if problem not in server.problems:
                 is_drift = self.approvals.is_locked and problem in checked.problems
@@ -317,7 +329,8 @@ def summarize(config: ServerConfig, manifest: Manifest | None = None) -> str:
 def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool], list[str]]:
     """Return the tools that a configuration admits, and why others are missing.
 
-    Tools are filtered, renamed and pinned, and get the effects and hints of the configuration.
+    Tools are filtered, changed, renamed and pinned, and get the effects and hints of the
+    configuration.
     Resources and prompts become entries of their own kind, so that one search finds them all
     (R27). An invalid definition is left out and reported; its server keeps the others.
     """
@@ -332,6 +345,15 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool],
         pace.step()
         if not is_allowed(tool.leaf) or is_denied(tool.leaf):
             continue
+        override = config.tools.get(tool.leaf) if tool.kind == TOOL else None
+        if override is not None:
+            if not override.enabled:
+                continue
+            try:
+                tool = _apply_override(config, override, tool)
+            except InvalidConfig as error:  # more would be allowed without it
+                problems.append(f"{error} Until then, {tool.leaf!r} is left out.")
+                continue
         # What a server marks would be in every request of every client, whoever wrote it.
         pinned = (tool.always_load and config.may_pin) or bool(is_pinned(tool.leaf))
         adjusted = _adjust(config, tool, instructions=instructions, always_load=pinned)
@@ -344,6 +366,51 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool],
         else:
             found[entry.name] = entry
     return list(found.values()), problems
+
+
+def _apply_override(config: ServerConfig, override: ToolOverride, tool: Tool) -> Tool:
+    """Return a tool as the operator changed it; raises `InvalidConfig` if that cannot be done."""
+    place = join_keys("servers", config.name, "tools", tool.leaf)
+    plain = resolve_options(override, None, key=place)
+    schema = tool.input_schema
+    known = {parameter.name for parameter in list_parameters(schema, max_depth=1)}
+    for key, names in (("arguments", plain.arguments), ("hidden", plain.hidden)):
+        for name in names:
+            if name not in known:
+                problem = f"names {quote_name(name)}, which is no argument of the tool"
+                near = find_near_names(name, known, limit=1)
+                remedy = f"Use {near[0]!r}." if near else "Remove it."
+                raise InvalidConfig(f"{place}.{key}", problem, remedy=remedy)
+    changed = remove_arguments(schema, dict(plain.arguments), plain.hidden)
+    if changed is None:
+        problem = "leaves no call that the tool's schema accepts"
+        remedy = "Hide only optional arguments, and fix values that the schema allows."
+        raise InvalidConfig(place, problem, remedy=remedy)
+    left = {parameter.name for parameter in list_parameters(changed, max_depth=1)}
+    for name in (*plain.arguments, *plain.hidden):
+        if name in left:
+            problem = f"names {quote_name(name)}, which the schema declares in a reference"
+            raise InvalidConfig(place, problem, remedy="Leave it to the model, or use `enabled`.")
+    return replace(
+        tool,
+        description=clean_text(plain.description, DESCRIPTION_LIMIT) or tool.description,
+        input_schema=changed,
+        fixed_arguments=dict(plain.arguments),
+        hidden_arguments=plain.hidden,
+    )
+
+
+def list_unused_overrides(config: ServerConfig, manifest: Manifest) -> list[str]:
+    """Return a problem for each tool that a configuration changes and the server does not have."""
+    offered = [str(row.get("name")) for row in manifest.tools]
+    problems: list[str] = []
+    for name in config.tools.keys() - set(offered):
+        near = find_near_names(name, offered, limit=1)
+        remedy = f"Use {near[0]!r}." if near else "Remove it."
+        place = join_keys("servers", config.name, "tools", name)
+        problem = "is for a tool that the server does not have"
+        problems.append(str(InvalidConfig(place, problem, remedy=remedy)))
+    return sorted(problems)
 
 
 def build_held_entries(config: ServerConfig, held: Iterable[HeldDefinition]) -> list[Tool]:

@@ -33,7 +33,12 @@ from toolscout.servers.connection import (
     make_unavailable_error,
 )
 from toolscout.servers.diagnosis import choose_error_lines, diagnose
-from toolscout.servers.listings import build_entries, read_stored_manifest, save_manifest
+from toolscout.servers.listings import (
+    build_entries,
+    list_unused_overrides,
+    read_stored_manifest,
+    save_manifest,
+)
 from toolscout.servers.manifest import TOOL, Manifest
 from toolscout.servers.oauth.login import (
     LoginState,
@@ -104,7 +109,7 @@ async def probe_server(
         seconds=seconds,
         counts=Counter(tool.kind for tool in tools),
         protocol=manifest.protocol,
-        notes=(*problems, *checked.problems),
+        notes=(*problems, *checked.problems, *list_unused_overrides(config, manifest)),
         held=len(checked.held),
     )
 

@@ -536,6 +536,9 @@ class Session:
     def _emit_call(self, reply: Reply, started: float, arguments: object) -> None:
         tool = str(reply.details.get("tool", ""))
         known = self._engine.catalog.get(tool)
+        made = reply.code in MADE
+        if made and known is not None and known.fixed_arguments:
+            arguments = metatools.to_object(arguments) | known.fixed_arguments
         self._emit(
             Called,
             reply,
@@ -546,7 +549,7 @@ class Session:
             asked=str(reply.details.get("asked", "")),
             rule=str(reply.details.get("rule", "")),
             arguments=arguments,
-            made=reply.code in MADE,
+            made=made,
         )
 
     def _emit(self, kind: type[Answered], reply: Reply, started: float, **facts: Any) -> None:
