@@ -3,14 +3,20 @@
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from console.asking import Asker, Json, converse
 from console.windows import in_thread
 from serving import DEADLINE_SECONDS, TIME, served
+from toolscout.config.edits import to_toml
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig
 
 UNSETTLED = ("configured", "known", "starting")
@@ -40,10 +46,20 @@ TOKENS = {
 PROFILES = {"some": {"tools": ["*convert*"], "servers": ["time"]}}
 
 
+def write_config(folder: str, config: Config) -> Path:
+    path = Path(folder) / "toolscout.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    return path
+
+
 @contextmanager
 def gateway(*servers: ServerConfig, token: str = "", **options: Any) -> Generator[str]:
-    """Serve servers; yields the address once all of them are ready or have failed."""
-    with served(*servers, console=True, **options) as running:
+    """Serve servers of a file; yields the address once all of them are ready or have failed."""
+    config = Config(servers=servers, gateway=GatewayConfig(**options))
+    with (
+        TemporaryDirectory(prefix="toolscout-") as folder,
+        served(file=write_config(folder, config), console=True) as running,
+    ):
         assert running.known.wait(DEADLINE_SECONDS)
         asker = Asker(running.url, token)
         with asker.events() as events:
@@ -62,6 +78,15 @@ def guarded() -> Generator[str]:
 def talk(url: str, calls: list[tuple[str, Json]] = TALK, token: str = "") -> None:
     """Make some calls to a gateway in one session."""
     in_thread(lambda: asyncio.run(converse(url, calls, token)))
+
+
+def wait_for_entries(asker: Asker, count: int, **wanted: str) -> list[Json]:
+    """Return entries once there are enough: the gateway writes those of a moment together."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    found: list[Json] = []
+    while len(found) < count and time.monotonic() < until:
+        found = asker.get("/audit", **wanted)["entries"]
+    return found
 
 
 @contextmanager

@@ -5,12 +5,13 @@ With `TOOLSCOUT_SCREENSHOTS` set to a folder, what is looked at is also kept the
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from console.asking import Json
 from console.fixtures import CLOCK, GIT, TALK, console, gateway, talk
 from console.windows import SCREENS, Screen, Window, browsing, window
 from serving import MISSING
@@ -22,6 +23,15 @@ def nothing(page: Page) -> None:
 
 def choose_session(page: Page) -> None:
     page.locator(".session").first.click()
+
+
+def open_legend(page: Page) -> None:
+    page.get_by_text("What the states mean").click()
+
+
+def choose_fixed(page: Page) -> None:
+    page.locator(".argument", has_text="repo_path").locator("select").select_option("fixed")
+    page.get_by_label("Value of repo_path").fill("/home/ann/shop")
 
 
 def show_keys(page: Page) -> None:
@@ -60,7 +70,8 @@ WAITING = [
         },
     ),
 ]
-TYPO = ("tool_call", {"name": "git__git_stats", "arguments": {}})
+OFF = replace(MISSING, name="later", disabled=True)
+TYPO: tuple[str, Json] = ("tool_call", {"name": "git__git_stats", "arguments": {}})
 QUERY = "q=open+a+pull+request"
 OF_CATALOGUE = (
     Sight("search", f"#/search?{QUERY}", ".hit:nth-child(5)"),
@@ -79,6 +90,8 @@ OF_CATALOGUE = (
 )
 OF_GATEWAY = (
     Sight("servers", "#/servers?server=time", ".server-log"),
+    Sight("states", "#/servers", "details[open] .facts", open_legend),
+    Sight("tools", "#/servers?tools=git&edit=git_log", ".argument", choose_fixed),
     Sight("sessions", "#/sessions", ".timeline", choose_session),
     Sight("refused", "#/sessions?show=refused", ".timeline"),
     Sight("savings", "#/savings", "tbody td", open_table),
@@ -89,6 +102,7 @@ OF_GATEWAY = (
 
 KEPT = {
     *(f"{one.name}-desk" for one in (*OF_CATALOGUE[:2], *OF_CATALOGUE[5:8], *OF_GATEWAY)),
+    "tools-phone",
     "search-desk-dark",
     "search-phone",
     "map-phone-dark",
@@ -132,7 +146,7 @@ def catalogue(browser: Browser) -> Iterator[Tabs]:
 
 @pytest.fixture(scope="module")
 def live(browser: Browser) -> Iterator[Tabs]:
-    with gateway(CLOCK, GIT, MISSING, rules=RULES) as url:
+    with gateway(CLOCK, GIT, MISSING, OFF, rules=RULES) as url:
         talk(url, [*TALK, *WAITING, TYPO])
         with keep_tabs(browser, url) as tabs:
             yield tabs

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from console.asking import Asker, Json, converse
+from console.fixtures import wait_for_entries
 from gateway.fleet import text_of
 from servers.browsing import logged_in, visit
 from servers.oauthserver import oauth_world
@@ -405,15 +405,6 @@ def asked() -> Iterator[tuple[Asker, Asker, Any]]:
 
 def call_as(asker: Asker, token: str, *calls: Json) -> None:
     asyncio.run(converse(asker.url, [("tool_call", one) for one in calls], token))
-
-
-def wait_for_entries(asker: Asker, count: int, **wanted: str) -> list[Json]:
-    """Return entries once there are enough: the gateway writes those of a moment together."""
-    until = time.monotonic() + DEADLINE_SECONDS
-    found: list[Json] = []
-    while len(found) < count and time.monotonic() < until:
-        found = asker.get("/audit", **wanted)["entries"]
-    return found
 
 
 def test_a_waiting_call_is_shown_and_approved_and_the_model_makes_it_again(

@@ -137,7 +137,7 @@ ORDERS = {
     "toolscout.console": """
         stream views
         activity catalog
-        audit search servers sessions waiting
+        audit edits search servers sessions waiting
         logins map
         routes
         app

@@ -201,7 +201,8 @@ async def _serve(
         async with Gateway(config, store, tokens=tokens, lock=lock) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
-            tasks = [asyncio.create_task(_follow(gateway, mask))]
+            follower = _Follower(gateway, mask)
+            tasks = [asyncio.create_task(follower.run())]
             file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
             daemon = _build_daemon(gateway, key) if key else None
             if not http:
@@ -211,7 +212,8 @@ async def _serve(
                 if daemon is not None:
                     await daemon.serve()
                 else:
-                    await (_serve_http(gateway) if http else serve_stdio(gateway, profile))
+                    serving = _serve_http(gateway, follower) if http else None
+                    await (serving or serve_stdio(gateway, profile))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -228,11 +230,11 @@ def _build_daemon(gateway: "Gateway", key: str) -> "Daemon":
     return Daemon(gateway, place)
 
 
-async def _serve_http(gateway: "Gateway") -> None:
+async def _serve_http(gateway: "Gateway", follower: "_Follower") -> None:
     from toolscout.console.app import Console
     from toolscout.gateway.http import serve_http
 
-    pages = Console.from_gateway(gateway).pages
+    pages = Console.from_gateway(gateway, reload=follower.reload).pages
     await serve_http(gateway, pages=pages, ready=partial(_log.info, "The console is at %s/."))
 
 
@@ -278,35 +280,40 @@ async def _report(gateway: "Gateway", file: Path, daemon: "Daemon | None") -> No
         _log.warning("`toolscout status` will not find this gateway: %s", error)
 
 
-async def _follow(gateway: "Gateway", mask: SecretMask) -> None:
-    """Reload the configuration on SIGHUP, or when its file has changed."""
-    secrets = set(gateway.config.list_secrets())
-    source = gateway.config.source
-    hung_up = asyncio.Event()
-    with suppress(NotImplementedError, AttributeError, RuntimeError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
-    seen = _stamp(source)
-    while True:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(hung_up.wait(), CHECK_SECONDS)
-        if hung_up.is_set() or _stamp(source) != seen:
-            hung_up.clear()
-            seen = _stamp(source)
-            try:
-                _check_writers(source)
-                config = read_config(source)
-            except (ToolscoutError, OSError) as error:  # wrong, or only half written
-                _log.error("The configuration was not reloaded: %s", error)
-                continue
-            # Old secrets stay masked: a server that is removed may still log a line.
-            secrets.update(config.list_secrets())
-            mask.update(secrets, kinds=config.list_redacted())
-            try:
-                await gateway.reload(config)
-            except ToolscoutError as error:
-                _log.error("The configuration was not reloaded: %s", error)
-                continue
-            _log.info("Reloaded the servers, tokens and profiles of %s.", source.name)
+class _Follower:
+    """Reloads the configuration on SIGHUP, and when its file has changed."""
+
+    def __init__(self, gateway: "Gateway", mask: SecretMask) -> None:
+        self._gateway = gateway
+        self._source = gateway.config.source
+        self._mask = mask
+        self._secrets = set(gateway.config.list_secrets())
+        self._seen = _stamp(self._source)
+
+    async def run(self) -> None:
+        hung_up = asyncio.Event()
+        with suppress(NotImplementedError, AttributeError, RuntimeError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(hung_up.wait(), CHECK_SECONDS)
+            if hung_up.is_set() or _stamp(self._source) != self._seen:
+                hung_up.clear()
+                try:
+                    await self.reload()
+                except (ToolscoutError, OSError) as error:  # wrong, or only half written
+                    _log.error("The configuration was not reloaded: %s", error)
+
+    async def reload(self) -> None:
+        """Use the file as it is now; raises, and changes nothing, if that is impossible."""
+        self._seen = _stamp(self._source)
+        _check_writers(self._source)
+        config = read_config(self._source)
+        # Old secrets stay masked: a server that is removed may still log a line.
+        self._secrets.update(config.list_secrets())
+        self._mask.update(self._secrets, kinds=config.list_redacted())
+        await self._gateway.reload(config)
+        _log.info("Reloaded the servers, tokens and profiles of %s.", self._source.name)
 
 
 def _check_writers(path: Path) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +22,7 @@ from toolscout.config.gateway import GatewayConfig
 from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog
 from toolscout.console.audit import AuditTable
 from toolscout.console.catalog import Costs, LintResults, ToolTable
+from toolscout.console.edits import ConfigEdits
 from toolscout.console.logins import PAGE, UserLogins
 from toolscout.console.map import Maps
 from toolscout.console.routes import Routes
@@ -79,8 +80,11 @@ class Console:
         tokens: Path | None = None,
         encrypted_logins: EncryptedLogins | None = None,
         store: Store | None = None,
+        edits: ConfigEdits | None = None,
     ) -> None:
         self.config = config
+        self.edits = edits
+        self.emit = events.emit
         self.ledger = ledger
         self._scout = scout
         self.stream = LiveStream()
@@ -103,6 +107,7 @@ class Console:
                 self.activity,
                 self.costs,
                 tokens=tokens,
+                list_off=edits.list_off if edits is not None else list,
                 # After a login, the browser comes back to this machine's loopback address.
                 can_redirect=is_loopback(config.host),
             )
@@ -120,8 +125,13 @@ class Console:
         )
 
     @classmethod
-    def from_gateway(cls, gateway: Gateway) -> "Console":
-        """Return the console of a gateway, subscribed to what happens there."""
+    def from_gateway(
+        cls, gateway: Gateway, *, reload: Callable[[], Awaitable[None]] | None = None
+    ) -> "Console":
+        """Return the console of a gateway, subscribed to what happens there.
+
+        `reload` makes the gateway use its configuration file as it is now.
+        """
         gateway.login_path = PAGE
         gateway.waiting_path = PLACE
         return cls(
@@ -133,6 +143,7 @@ class Console:
             tokens=gateway.tokens,
             encrypted_logins=gateway.encrypted_logins,
             store=gateway.store,
+            edits=ConfigEdits(gateway, reload),
         )
 
     @property
@@ -222,6 +233,7 @@ class Console:
                 "login": servers is not None and may_act and servers.has_logins,
                 "approve": may_act,
                 "audit": may_act,
+                "edit": may_act and self.edits is not None,
                 "call": False,
                 "sessions": is_live,
                 "savings": is_live,

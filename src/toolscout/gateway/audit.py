@@ -29,6 +29,7 @@ from toolscout.errors import UsageError
 from toolscout.gateway.events import (
     ApprovalAnswered,
     CallDecided,
+    ConsoleAction,
     DefinitionChanged,
     EntryRead,
     LoginChanged,
@@ -61,6 +62,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 RECORDED = (
     *(Requested, Called, Searched, Described, EntryRead, ServerChanged),
     *(ApprovalAnswered, CallDecided, DefinitionChanged, LoginChanged, Reloaded, TokenRefused),
+    ConsoleAction,
 )
 
 _log = logging.getLogger(__name__)
@@ -196,6 +198,10 @@ class AuditRecord:
                     "by": request.by,
                 }
                 self._add("approval", now, facts)
+            case ConsoleAction():
+                facts = {"server": event.server, "tool": event.tool, "outcome": event.action}
+                facts |= {"options": list(event.options) or None, "by": event.by}
+                self._add("action", now, facts)
             case LoginChanged():
                 reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
                 facts = {"server": event.server, "outcome": event.outcome.value, "reason": reason}

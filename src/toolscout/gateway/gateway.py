@@ -230,7 +230,7 @@ class Gateway:
         access = {name: getattr(config.gateway, name) for name in ACCESS_OPTIONS}
         before = self.config
         after = replace(before.gateway, **access)
-        self.config = replace(before, gateway=after, servers=config.servers)
+        self.config = replace(before, gateway=after, servers=config.servers, origins=config.origins)
         try:
             self.on_access(self.config.gateway)
         except ToolscoutError:

@@ -37,15 +37,16 @@ function headers(more = {}) {
 }
 
 /** Return the answer to a request; throws a `Problem`. */
-export async function ask(path, params = {}, { method = "GET", signal } = {}) {
+export async function ask(path, params = {}, { method = "GET", signal, body } = {}) {
   const response = await fetched(`/api/${path}${query(params)}`, {
     method,
     signal,
-    headers: headers(),
+    headers: headers(body ? { "Content-Type": "application/json" } : {}),
+    body: body && JSON.stringify(body),
   });
   if (response.status === UNAUTHORISED) {
     await newToken();
-    return ask(path, params, { method, signal });
+    return ask(path, params, { method, signal, body });
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw problem(response, answer);

@@ -21,7 +21,10 @@ const PAGES = { search, catalogue, servers, sessions, waiting, audit, savings, m
 // Pages that tell what everybody does, which a token with a profile may not see.
 const FOR_ALL_ONLY = ["waiting", "audit"];
 const main = document.querySelector("#main");
-const drawer = new Drawer(() => go(withParams({ tool: "" }), { replace: true }));
+const drawer = new Drawer(
+  () => go(withParams({ tool: "" }), { replace: true }),
+  () => state.overview.capabilities.edit,
+);
 // Until the first answer arrives, the page shows what it can.
 const UNKNOWN = {
   tools: null,

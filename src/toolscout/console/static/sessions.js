@@ -315,7 +315,7 @@ class Sessions {
           one.known !== "stored" &&
             h(
               "dl",
-              { class: "stats wide session-stats" },
+              { class: "stats wide" },
               [
                 ["searches", whole(one.searches)],
                 ["calls", whole(one.calls)],
