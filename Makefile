@@ -9,7 +9,7 @@ export TOOLSCOUT_CHROMIUM
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile ./packages/toolscout-encoder \
-		--editable '.[ann,gateway,onnx,postgres]' --group dev --group bench
+		--editable '.[ann,gateway,keyring,onnx,postgres]' --group dev --group bench
 	touch $@
 
 try: .venv/.installed ## search a demo catalogue, then real servers through the gateway

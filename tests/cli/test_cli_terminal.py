@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
@@ -41,7 +42,43 @@ def at_home(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / ".cache"),
         "CODEX_HOME": str(home / ".codex"),
         "CLAUDE_CONFIG_DIR": str(home),
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
     }
+
+
+def test_init_offers_the_keychain_for_secrets_and_undo_says_what_stays_there(home: Path):
+    cursor = home / ".cursor" / "mcp.json"
+    own = home / ".config" / "toolscout" / "toolscout.toml"
+    keychain = home / "keychain.json"
+    keychain.write_text("{}")
+    env = at_home(home) | {
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHON_KEYRING_BACKEND": "config.keychain.Keychain",
+        "KEYCHAIN_FILE": str(keychain),
+    }
+    before = cursor.read_bytes()
+    place: Any = {"cwd": home / "project", "columns": 200, "lines": 60, "env": env}
+
+    with terminal("init", "--no-test", **place) as view:
+        view.wait_for("Move 1 secret in plain text into the keychain of this system? [y/N]:")
+        view.press("y", "enter")
+        view.wait_for("toolscout.toml? [y/N]:")
+        assert keychain.read_text() == "{}"
+        view.press("y", "enter")
+        view.wait_for("(Cursor)? [y/N]:")
+        view.press("y", "enter")
+        assert view.wait() == 0
+        assert SECRET.encode() not in view.raw
+    assert json.loads(keychain.read_text()) == {"toolscout/github.TOKEN": SECRET}
+    assert SECRET not in own.read_text()
+    assert read_config(own).servers[0].env == {"TOKEN": "${keyring:github.TOKEN}"}
+
+    with terminal("init", "--no-test", "--yes", **place) as view:
+        view.wait_for("Nothing to change.")
+    with terminal("init", "--undo", "--yes", **place) as view:
+        view.wait_for("The keychain keeps github.TOKEN. To delete one: keyring del toolscout NAME")
+    assert cursor.read_bytes() == before
+    assert SECRET in keychain.read_text()
 
 
 def test_init_asks_for_each_file_and_undo_puts_the_client_back(home: Path):

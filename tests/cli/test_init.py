@@ -32,13 +32,13 @@ CURSOR = {
 NOTES = (
     "- {cursor}: server 'toolscout' is toolscout itself. It was left out.\n"
     "- servers.github.env.GITHUB_TOKEN contains a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
+    "Write ${{keyring:NAME}}, ${{VARIABLE}} or ${{file:PATH}} instead.\n"
     "- servers.github.args contains a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
+    "Write ${{keyring:NAME}}, ${{VARIABLE}} or ${{file:PATH}} instead.\n"
     "- servers.web.headers.Authorization contains a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
+    "Write ${{keyring:NAME}}, ${{VARIABLE}} or ${{file:PATH}} instead.\n"
     "- servers.web.url contains a secret in plain text. "
-    "Write ${{VARIABLE}} or ${{file:PATH}} instead.\n"
+    "Write ${{keyring:NAME}}, ${{VARIABLE}} or ${{file:PATH}} instead.\n"
 )
 
 
@@ -127,6 +127,7 @@ def test_json_has_the_same_facts_for_programs(home: Path, cursor: Path):
             },
         ],
         "notes": [line[2:] for line in NOTES.format(cursor=cursor).splitlines()],
+        "keychain": [],
         "clients": [],
         "by_hand": [],
         "tests": [],

@@ -354,7 +354,7 @@ def test_secrets_in_plain_text_are_reported_by_key(server: ServerConfig, places:
 def test_a_note_on_a_secret_says_what_to_write():
     assert format_secret_notes([stdio(env={"API_KEY": "hunter2"}, name="my mail")]) == [
         'servers."my mail".env.API_KEY contains a secret in plain text. '
-        "Write ${VARIABLE} or ${file:PATH} instead."
+        "Write ${keyring:NAME}, ${VARIABLE} or ${file:PATH} instead."
     ]
 
 

@@ -1,11 +1,19 @@
-"""References to variables and files."""
+"""References to variables, files, the keychain and commands."""
 
+import json
+import shlex
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
+import keyring
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.keychain import Keychain
+from toolscout.config import references
+from toolscout.config.file import Config, read_config
 from toolscout.config.references import (
     MAX_FILE_BYTES,
     anchor,
@@ -13,8 +21,10 @@ from toolscout.config.references import (
     escape,
     expand,
     expand_path,
+    forget_secrets,
     is_literal,
 )
+from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
 
 ENV = {"TOKEN": "s3cret", "EMPTY": "", "HOME": "/home/ada"}
@@ -132,3 +142,134 @@ def test_expanding_gives_a_text_or_says_what_is_wrong(text: str):
         assert isinstance(expand(text, {"A": "1"}), str)
     except InvalidConfig as error:
         assert str(error).startswith("Setting 'reference' ")
+
+
+@pytest.fixture
+def keychain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """Make a file the keychain of this system."""
+    file = tmp_path / "keychain.json"
+    file.write_text(json.dumps({"toolscout/github": "gh-value"}))
+    monkeypatch.setenv("KEYCHAIN_FILE", str(file))
+    before = keyring.get_keyring()
+    keyring.set_keyring(Keychain())
+    forget_secrets()
+    yield file
+    keyring.set_keyring(before)
+    forget_secrets()
+
+
+def command(code: str) -> str:
+    """Return a reference to a command that runs Python code, which must have no `}` and `$`."""
+    return f"${{command:{shlex.join([sys.executable, '-c', code])}}}"
+
+
+def server(**options: object) -> ServerConfig:
+    return ServerConfig(name="s", transport=Transport.HTTP, url="https://s.example", **options)  # pyright: ignore[reportArgumentType]  # checked by the class
+
+
+def test_a_password_comes_from_the_keychain_once(keychain: Path):
+    assert expand("Bearer ${keyring:github}", {}) == "Bearer gh-value"
+
+    keychain.write_text(json.dumps({"toolscout/github": "new"}))
+    assert expand("${keyring:github}", {}) == "gh-value"
+    forget_secrets()
+    assert expand("${keyring:github}", {}) == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_locked", "problem"),
+    [
+        ("gone", False, "which the keychain does not have. Run `keyring set toolscout gone`."),
+        ("github", True, r"but the keychain cannot be read \(The collection is locked\). Unlock"),
+    ],
+)
+def test_a_keychain_without_the_password_or_that_is_locked_is_told(
+    keychain: Path, name: str, is_locked: bool, problem: str
+):
+    if is_locked:
+        keychain.unlink()
+
+    with pytest.raises(InvalidConfig, match=rf"refers to \$\{{keyring:{name}\}}, {problem}"):
+        expand(f"${{keyring:{name}}}", {}, key="servers.s.token")
+
+
+def test_without_the_package_the_keychain_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    forget_secrets()
+    monkeypatch.setitem(sys.modules, "keyring", None)
+
+    with pytest.raises(InvalidConfig, match=r"Run `pip install 'toolscout\[keyring\]'`"):
+        expand("${keyring:absent}", {})
+
+
+def test_a_command_runs_once_and_gives_what_it_prints(tmp_path: Path):
+    runs = tmp_path / "runs"
+    text = command(f"open({str(runs)!r}, 'a').write('x'); print('one'); print('two')")
+
+    assert [expand(text, ENV), expand(f"<{text}>", ENV)] == ["one\ntwo", "<one\ntwo>"]
+    assert runs.read_text() == "x"
+    forget_secrets()
+    expand(text, ENV)
+    assert runs.read_text() == "xx"
+
+
+def test_a_command_has_the_environment_and_no_shell():
+    assert expand("${command:printenv TOKEN}", ENV | {"PATH": "/usr/bin:/bin"}) == "s3cret"
+    assert expand("${command:echo one | cat; echo `two`}", {"PATH": "/usr/bin:/bin"}) == (
+        "one | cat; echo `two`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (
+            "import sys; print('hunter2-hunter2'); sys.exit('no hunter2-hunter2 for "
+            "ghp_abcdefghijklmnopqrstuvwxyz0123456789')",
+            r"which ended with exit code 1 \(no … for \[",
+        ),
+        ("pass", "which printed no value"),
+        (r"import sys; sys.stdout.buffer.write(b'\xff')", r"which cannot be run \(not UTF-8\)"),
+    ],
+)
+def test_a_command_that_fails_is_told_without_its_output(code: str, problem: str):
+    with pytest.raises(InvalidConfig, match=problem) as caught:
+        expand(command(code), {}, key="servers.s.token")
+
+    assert "servers.s.token" in str(caught.value)
+    assert caught.value.problem.startswith("refers to ${command:")
+    assert "hunter2" not in caught.value.problem.rpartition("which")[2]
+    assert "ghp_abc" not in caught.value.problem.rpartition("which")[2]
+
+
+def test_a_command_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(references, "COMMAND_SECONDS", 0.1)
+    text = command("import time; time.sleep(1000)")
+
+    with pytest.raises(InvalidConfig, match=r"took longer than 0\.1 s"):
+        expand(text, {})
+
+
+def test_what_the_keychain_and_commands_give_is_masked(keychain: Path):
+    config = server(token="${keyring:github}", headers={"X-Team": command("print('blue-team')")})
+
+    # Nobody has read it, so no text can contain it, and to read it may take long.
+    assert config.build_mask().apply("gh-value") == "gh-value"
+    secrets = Config(servers=(config,)).list_secrets()
+    assert {"gh-value", "blue-team"} <= set(secrets)
+    assert config.build_mask().apply("gh-value of blue-team") == "… of …"
+    assert Config(servers=(config,)).list_variables() == frozenset()
+
+
+def test_no_command_of_another_programs_file_is_run(tmp_path: Path):
+    text = "${command:touch here} ${keyring:x}"
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"s": {"command": "x", "env": {"A": text}}}}))
+
+    [found] = read_config(file).servers
+
+    assert found.resolve({}).env == {"A": text}
+
+
+def test_a_relative_command_starts_at_the_folder_of_its_file():
+    assert anchor("${command:./get it}", Path("/etc/t")) == "${command:/etc/t/get it}"
+    assert anchor("${command:get ./it}", Path("/etc/t")) == "${command:get ./it}"

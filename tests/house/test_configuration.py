@@ -108,7 +108,7 @@ def test_every_group_of_options_is_on_the_page():
 
 def test_the_examples_of_the_page_are_configurations(tmp_path: Path):
     examples = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(examples) == 4
+    assert len(examples) == 5
 
     for number, example in enumerate(examples):
         path = tmp_path / f"{number}.toml"

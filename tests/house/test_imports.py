@@ -87,7 +87,8 @@ ORDERS = {
         client
     """,
     "toolscout.config": """
-        documents redaction references
+        documents redaction
+        references
         secrets
         servers
         formats gateway

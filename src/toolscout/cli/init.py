@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from glob import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +32,8 @@ from toolscout.clients.discovery import (
     format_secret_notes,
     is_same_server,
     list_known_files,
+    list_secret_options,
+    move_secrets,
     starts_own,
 )
 from toolscout.clients.permissions import add_hook, get_settings_file, remove_hook
@@ -58,6 +60,12 @@ from toolscout.config.documents import is_file, read_document
 from toolscout.config.edits import add_server, put_profile, read_own_text, to_toml, write_edit
 from toolscout.config.file import Config, import_servers, is_own_document, read_config
 from toolscout.config.gateway import Profile
+from toolscout.config.references import (
+    KEYRING_SERVICE,
+    has_keyring,
+    list_secret_references,
+    write_keyring,
+)
 from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.errors import InvalidFile, UsageError
 from toolscout.names import clean_text, to_one_line
@@ -66,6 +74,7 @@ from toolscout.scout import Scout
 if TYPE_CHECKING:
     from toolscout.servers.probe import ProbeResult
 
+DELETE_COMMAND = f"keyring del {KEYRING_SERVICE} NAME"
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -82,6 +91,8 @@ class Plan:
     by_hand: list["ManualChange"]
     """Changes to files that toolscout reads but does not rewrite."""
     notes: list[str]
+    moved: Mapping[str, str] = field(repr=False)
+    """Secrets that go into the keychain, by their names there."""
 
     def find_gains(self, rewrite: Rewrite) -> list[str]:
         """Return the servers that a client gets in addition to those it had."""
@@ -140,6 +151,11 @@ class ManualChange:
     help="Also let Claude Code's permission rules hold for the tools behind toolscout, and with "
     "--undo no longer.",
 )
+@inputs.flag_option(
+    "--keyring",
+    help="Move plain secrets of new servers into the keychain of this system. In a terminal, you "
+    "are asked.",
+)
 @inputs.flag_option("--no-test", help="Do not start the new servers to test them.")
 @inputs.flag_option("--undo", help="Restore the files of clients.")
 @inputs.flag_option("--yes", "-y", help="Write without asking.")
@@ -158,6 +174,7 @@ def init(
     project: bool,
     profiles: bool,
     hook: bool,
+    keyring: bool,
     no_test: bool,
     undo: bool,
     yes: bool,
@@ -168,9 +185,10 @@ def init(
     """Put the MCP servers of this machine behind toolscout.
 
     Reads the files of your MCP clients and writes their servers into one configuration file.
-    Secrets are copied as they are, so only you can read that file. Then shows how each client's
-    file would change to start toolscout instead, and asks before changing it. The old file is
-    kept; --undo restores it. In the end, starts the new servers to test them.
+    Secrets are copied as they are, so only you can read that file, or moved into the keychain of
+    this system. Then shows how each client's file would change to start toolscout instead, and
+    asks before changing it. The old file is kept; --undo restores it. In the end, starts the new
+    servers to test them.
 
     Run it again whenever a client has new servers: only those are added, and what you changed in
     the configuration stays.
@@ -200,8 +218,15 @@ def init(
     own, old = _read_own(place, overwrites=force)
     named = [Source(program="", path=path.absolute()) for path in paths]
     findings = find_servers(named or list_known_files(machine), machine, own, project=project)
+    moved: dict[str, str] = {}
+    if keyring or (not (yes or as_json or dry_run) and _wants_keyring(findings)):
+        found = [
+            replace(one, server=move_secrets(one.server, moved)) if one.is_new else one
+            for one in findings.found
+        ]
+        findings = replace(findings, found=tuple(found))
     config = replace(own, servers=tuple(one.server for one in findings.found), notes=())
-    notes = list(findings.notes)
+    notes = [*findings.notes, *(f"{name} goes into the keychain." for name in moved)]
     changes: list[Rewrite | ManualChange] = []
     if findings.found and not (paths or keep_clients):
         folders = machine.project_folders if project else ()
@@ -222,6 +247,7 @@ def init(
         rewrites=[change for change in changes if isinstance(change, Rewrite)],
         by_hand=[change for change in changes if isinstance(change, ManualChange)],
         notes=[" ".join(clean_text(note, 2_000).split()) for note in notes],
+        moved=moved,
     )
     if not as_json:
         _show_plan(plan)
@@ -231,6 +257,14 @@ def init(
     if not findings.found:
         problem = "No MCP servers found. Name a file that lists some with --from PATH."
         fail(problem, ExitCode.NOT_FOUND)
+
+
+def _wants_keyring(findings: Discovery) -> bool:
+    """Ask whether to move the plain secrets of new servers, if there are any and a keychain."""
+    servers = [one.server for one in findings.found if one.is_new]
+    count = format_count(sum(len(list_secret_options(one)) for one in servers), "secret")
+    is_possible = not count.startswith("0 ") and sys.stdin.isatty() and has_keyring()
+    return is_possible and ask(f"Move {count} in plain text into the keychain of this system?")
 
 
 def _change_hook(change: Callable[[Path], bool], *, as_json: bool) -> None:
@@ -436,6 +470,8 @@ def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool, tests: bo
     is_wanted = bool(plan.text) and not dry_run
     is_written = is_wanted and (yes or ask(f"Write {place}?"))
     if is_written:
+        for name, value in plan.moved.items():
+            write_keyring(name, value)
         write_edit(place, plan.text)
         if not as_json:
             click.echo(f"Wrote {place}.")
@@ -542,6 +578,7 @@ def _to_json(plan: Plan, backups: Mapping[Path, Path], *, is_written: bool) -> d
         "written": is_written,
         "servers": servers,
         "notes": plan.notes,
+        "keychain": list(plan.moved),
         "clients": clients,
         "by_hand": by_hand,
     }
@@ -592,8 +629,14 @@ def _undo_clients(
         )
     # The configuration files that clients named stay after an undo.
     configs = [path for path in dict.fromkeys(named or [machine.user_file]) if is_file(path)]
+    stored: list[str] = []
+    for path in configs:
+        with suppress(UsageError):
+            for server in read_config(path).servers:
+                references = list_secret_references(server)
+                stored += [ref[8:] for ref in references if ref.startswith("keyring:")]
     if as_json:
-        echo_json({"clients": rows, "configs": configs})
+        echo_json({"clients": rows, "configs": configs, "keychain": stored})
     elif not undos:
         click.echo("Nothing to undo: `toolscout init` has not changed any file.")
     for path in configs if not as_json and any(row["restored"] for row in rows) else ():
@@ -601,6 +644,8 @@ def _undo_clients(
         files = [file for file in (path, path.with_name(f"{path.name}.bak")) if is_file(file)]
         delete = f"To delete it: {remove} {shlex.join(map(str, files))}"
         click.echo(f"{path} stays, with the secrets that were copied into it. {delete}")
+    if stored and not as_json and any(row["restored"] for row in rows):
+        click.echo(f"The keychain keeps {', '.join(stored)}. To delete one: {DELETE_COMMAND}")
     refused = [undo for undo in undos if undo.conflicts and not force]
     if refused and not dry_run:
         raise explain_conflict(refused[0])

@@ -16,7 +16,7 @@ from toolscout.clients.programs import CLIENTS
 from toolscout.config.documents import is_file
 from toolscout.config.file import Config, choose_name, import_servers, read_config
 from toolscout.config.gateway import GatewayConfig
-from toolscout.config.references import expand_path, is_literal
+from toolscout.config.references import choose_keyring_name, expand, expand_path, is_literal
 from toolscout.config.secrets import (
     find_bearer_variables,
     find_secret_keys,
@@ -31,6 +31,7 @@ OWN = "toolscout"
 OWN_FILE = "toolscout.toml"
 CACHE_FILE = "gateway.db"
 
+_UNSAFE_NAME = re.compile(r"[^\w.@-]+")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROGRAM = re.compile(r"toolscout(?:\.exe|\[[\w,]*\])?(?:[@=<>~].*)?", re.IGNORECASE)
 
@@ -256,7 +257,8 @@ def format_secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
     notes: list[str] = []
     for server in servers:
         notes += [
-            f"{key} contains a secret in plain text. Write ${{VARIABLE}} or ${{file:PATH}} instead."
+            f"{key} contains a secret in plain text. Write ${{keyring:NAME}}, ${{VARIABLE}} or "
+            "${file:PATH} instead."
             for key in find_secret_places(server)
         ]
         texts = {f"args[{place}]": text for place, text in enumerate(server.args)}
@@ -273,6 +275,16 @@ def format_secret_notes(servers: Iterable[ServerConfig]) -> list[str]:
 
 def find_secret_places(server: ServerConfig) -> list[str]:
     """Return the keys of a server that seem to contain a secret in plain text."""
+    places = list_secret_options(server)
+    if has_secret_url(server.url):
+        places.append(("url",))
+    if has_secret_args(server.args):
+        places.append(("args",))
+    return [join_keys("servers", server.name, *place) for place in places]
+
+
+def list_secret_options(server: ServerConfig) -> list[tuple[str, ...]]:
+    """Return the options, and keys in them, whose values seem to be secrets in plain text."""
     places: list[tuple[str, ...]] = []
     for declared in list_options(ServerConfig):
         value = getattr(server, declared.name)
@@ -280,11 +292,27 @@ def find_secret_places(server: ServerConfig) -> list[str]:
             places += [(declared.name,)] if value and is_literal(value) else []
         elif declared.secret:
             places += [(declared.name, key) for key in find_secret_keys(value)]
-    if has_secret_url(server.url):
-        places.append(("url",))
-    if has_secret_args(server.args):
-        places.append(("args",))
-    return [join_keys("servers", server.name, *place) for place in places]
+    return places
+
+
+def move_secrets(server: ServerConfig, moved: dict[str, str]) -> ServerConfig:
+    """Return a server that takes its plain secrets from the keychain, and add them to `moved`.
+
+    Nothing is stored. Secrets in addresses and arguments stay where they are.
+    """
+    for option, *keys in list_secret_options(server):
+        table = getattr(server, option)
+        text = table[keys[0]] if keys else table
+        if not is_literal(text):
+            continue
+        value = expand(text, {})
+        label = _UNSAFE_NAME.sub("-", ".".join((server.name, *(keys or [option]))))
+        name = choose_keyring_name(label, value, moved)
+        moved[name] = value
+        reference = f"${{keyring:{name}}}"
+        changed = {**table, keys[0]: reference} if keys else reference
+        server = replace(server, **{option: changed})
+    return server
 
 
 def _read(

@@ -16,7 +16,7 @@ from toolscout.config.documents import ConfigDocument, document_from_text, read_
 from toolscout.config.formats import list_entries
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.redaction import SecretKind
-from toolscout.config.references import anchor_options, list_variables
+from toolscout.config.references import anchor_options, escape_secrets, list_variables
 from toolscout.config.servers import Changes, ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra, UnknownServer
 from toolscout.names import find_near_names, to_one_line
@@ -138,7 +138,8 @@ def import_document(document: ConfigDocument, folders: Collection[Path] | None) 
     with _name_file(path):
         for name, table, remarks in entries:
             try:
-                found.append((anchor_options(_read_server(name, table), path.parent), path))
+                server = escape_secrets(_read_server(name, table))
+                found.append((anchor_options(server, path.parent), path))
                 notes += remarks
             except InvalidConfig as error:
                 notes.append(f"{error} The server was left out.")

@@ -2,27 +2,45 @@
 
 `${VAR}` and `${env:VAR}` refer to a variable, `${VAR:-text}` gives a default for one that is unset
 or empty, `${file:PATH}` refers to the content of a file without its last line break, and `$${` is
-a plain `${`. References in the values found are not expanded. Errors never contain a value.
+a plain `${`. `${keyring:NAME}` refers to a password in the system's keychain, and `${command:…}` to
+what a command prints; these are read once and kept until `forget_secrets`. References in the values
+found are not expanded. Errors never contain a value.
 """
 
 import os
 import re
+import shlex
+import subprocess
+import threading
+import time
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from glob import escape as escape_pattern
 from pathlib import Path
 from typing import TypeVar
 
-from toolscout.errors import InvalidConfig
+from toolscout.config.redaction import SecretKind, redact_text
+from toolscout.errors import InvalidConfig, UsageError
+from toolscout.names import to_error_text
 from toolscout.options import Option, Options
 
 MAX_FILE_BYTES = 1 << 20
+KEYRING_SERVICE = "toolscout"
+"""The service under which the keychain has our passwords."""
+COMMAND_SECONDS = 30.0
+RETRY_SECONDS = 10.0
+"""How long a secret that could not be read is not tried again."""
+REASON_CHARS = 200
+MAX_NAMES = 100
+"""Names that are tried for a password that is moved to the keychain."""
 
 Resolved = TypeVar("Resolved", bound=Options)
 
 # A body ends at the next `$`, so that a text of many openings without an end is read only once.
 _TOKEN = re.compile(r"\$\$\{|\$\{(?P<body>[^}$]*)\}|(?P<open>\$\{)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r"(keyring|command):(?!-)")
 
 
 def expand(text: str, env: Mapping[str, str], *, key: str = "reference") -> str:
@@ -37,6 +55,8 @@ def expand(text: str, env: Mapping[str, str], *, key: str = "reference") -> str:
             return "${"
         if body.startswith("file:"):
             return _read_file(body.removeprefix("file:"), key)
+        if _SECRET.match(body):
+            return _find_secret(body).read(env, key)
         return _read_variable(body.removeprefix("env:"), env, key)
 
     return _TOKEN.sub(look_up, text)
@@ -79,10 +99,14 @@ def anchor(text: str, folder: Path) -> str:
 
     def move(match: re.Match[str]) -> str:
         kind, colon, name = (match["body"] or "").partition(":")
-        if kind != "file" or not colon or not _is_relative(name):
+        if kind == "command" and name.startswith(("./", "../")):
+            program, space, rest = name.partition(" ")
+            moved = shlex.quote(str(folder / program)) + space + rest
+        elif kind == "file" and colon and _is_relative(name):
+            moved = str(folder / name)
+        else:
             return match.group()
-        path = str(folder / name)
-        return match.group() if "}" in path or "$" in path else f"${{file:{path}}}"
+        return match.group() if "}" in moved or "$" in moved else f"${{{kind}:{moved}}}"
 
     return _TOKEN.sub(move, text)
 
@@ -115,7 +139,8 @@ def list_variables(options: Options) -> frozenset[str]:
     def note(declared: Option, _: str, text: str) -> str:
         bodies = [match["body"] for match in _TOKEN.finditer(text) if match["body"]]
         if not declared.path:
-            found.update(body.removeprefix("env:").partition(":-")[0] for body in bodies)
+            names = (body.removeprefix("env:").partition(":-")[0] for body in bodies)
+            found.update(filter(_NAME.fullmatch, names))
         return text
 
     options.map_references(note)
@@ -125,15 +150,15 @@ def list_variables(options: Options) -> frozenset[str]:
 def list_values(options: Options, env: Mapping[str, str]) -> dict[str, str]:
     """Return the values that options refer to, apart from those in paths.
 
-    Each has the name of its variable; one from a file has the reference itself.
+    Each has the name of its variable; one from elsewhere has the reference itself.
     """
     found: dict[str, str] = {}
 
     def note(declared: Option, name: str, text: str) -> str:
         for match in _TOKEN.finditer("" if declared.path else text):
             body = match["body"] or ""
-            is_file = body.startswith("file:")
-            key = match.group() if is_file else body.removeprefix("env:").partition(":-")[0]
+            is_elsewhere = body.startswith("file:") or _SECRET.match(body)
+            key = match.group() if is_elsewhere else body.removeprefix("env:").partition(":-")[0]
             found[key] = expand(match.group(), env, key=name)
         return text
 
@@ -148,6 +173,175 @@ def anchor_options(options: Resolved, folder: Path) -> Resolved:
     )
 
 
+def escape_secrets(options: Resolved) -> Resolved:
+    """Return the options of another program's file, in which no command is to be run.
+
+    What looks like a reference to a command or to the keychain means nothing to that program.
+    """
+
+    def change(declared: Option, name: str, text: str) -> str:
+        return _TOKEN.sub(
+            lambda match: ("$" if _SECRET.match(match["body"] or "") else "") + match.group(), text
+        )
+
+    return options.map_references(change)
+
+
+def list_secret_references(options: Options) -> list[str]:
+    """Return the references of options to the keychain and to commands, as `keyring:NAME`."""
+    found: list[str] = []
+
+    def note(declared: Option, name: str, text: str) -> str:
+        bodies = (match["body"] or "" for match in _TOKEN.finditer(text))
+        found.extend(filter(_SECRET.match, bodies))
+        return text
+
+    options.map_references(note)
+    return list(dict.fromkeys(found))
+
+
+def has_unread_secrets(options: Options) -> bool:
+    """Tell whether to resolve the options would ask the keychain or run a command."""
+    return any(_find_secret(body).value is None for body in list_secret_references(options))
+
+
+def forget_secrets() -> None:
+    """Read what the keychain and commands give again when it is needed next."""
+    _find_secret.cache_clear()
+
+
+def has_keyring() -> bool:
+    """Tell whether this system has a keychain that toolscout can use."""
+    try:
+        import keyring
+
+        return keyring.get_keyring().priority > 0
+    except Exception:  # no package, or a backend that cannot be loaded
+        return False
+
+
+def choose_keyring_name(label: str, value: str, taken: Mapping[str, str]) -> str:
+    """Return a name under which the keychain has this password, or none yet."""
+    try:
+        for name in (label, *(f"{label}-{number}" for number in range(2, MAX_NAMES))):
+            if (taken[name] if name in taken else _ask_keyring(name)) in (None, value):
+                return name
+    except InvalidConfig as error:
+        raise UsageError(f"Nothing can be moved, {error.problem}. {error.remedy}") from None
+    raise UsageError(f"The keychain has other passwords as {label!r}. Remove one of them.")
+
+
+def write_keyring(name: str, value: str) -> None:
+    """Store a password in the keychain under a name."""
+    import keyring
+
+    try:
+        keyring.set_password(KEYRING_SERVICE, name, value)
+    except Exception as error:  # a backend may fail in its own way
+        reason = _quote_reason(str(error), value) or type(error).__name__
+        problem = f"The keychain did not take {name!r} ({reason})."
+        raise UsageError(f"{problem} Unlock it, or leave out --keyring.") from None
+
+
+class _Secret:
+    """A value from the keychain or a command, which is read when it is first needed."""
+
+    def __init__(self, body: str) -> None:
+        self.value: str | None = None
+        self._body = body
+        self._failure = InvalidConfig("", "", remedy="")
+        self._retry_at = 0.0
+        self._lock = threading.Lock()
+
+    def read(self, env: Mapping[str, str], key: str) -> str:
+        """Return the value, or raise `InvalidConfig`; others wait meanwhile."""
+        with self._lock:
+            if self.value is not None:
+                return self.value
+            if time.monotonic() >= self._retry_at:
+                kind, _, name = self._body.partition(":")
+                try:
+                    self.value = _read_keyring(name) if kind == "keyring" else _run(name, env)
+                    return self.value
+                except InvalidConfig as error:
+                    self._failure = error
+                self._retry_at = time.monotonic() + RETRY_SECONDS
+            problem = f"refers to ${{{self._body}}}, {self._failure.problem}"
+            raise InvalidConfig(key, problem, remedy=self._failure.remedy)
+
+
+@cache
+def _find_secret(body: str) -> _Secret:
+    return _Secret(body)
+
+
+def _explain(problem: str, remedy: str) -> InvalidConfig:
+    """Return why a secret cannot be read; `_Secret` says which, and where it is needed."""
+    return InvalidConfig("", problem, remedy=remedy)
+
+
+def _read_keyring(name: str) -> str:
+    value = _ask_keyring(name)
+    if value is None:
+        remedy = f"Run `keyring set {KEYRING_SERVICE} {shlex.quote(name)}`."
+        raise _explain("which the keychain does not have", remedy)
+    return value
+
+
+def _ask_keyring(name: str) -> str | None:
+    """Return a password of the keychain, if it has one of this name."""
+    try:
+        import keyring
+    except ImportError:
+        remedy = "Run `pip install 'toolscout[keyring]'`."
+        raise _explain("but 'keyring' is not installed", remedy) from None
+    try:
+        return keyring.get_password(KEYRING_SERVICE, name)
+    except Exception as error:  # a backend may fail in its own way
+        reason = _quote_reason(str(error), "") or type(error).__name__
+        remedy = "Unlock it; `keyring diagnose` shows which one is used."
+        raise _explain(f"but the keychain cannot be read ({reason})", remedy) from None
+
+
+def _run(command: str, env: Mapping[str, str]) -> str:
+    """Return what a command prints, without its last line break."""
+    remedy = "Run it by hand; it has to print the value and nothing else."
+    try:
+        words = shlex.split(command, posix=os.name != "nt")
+        # Without a program, the error would quote the list.
+        with subprocess.Popen(
+            words or [""],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            try:
+                output, said = process.communicate(timeout=COMMAND_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                problem = f"which took longer than {COMMAND_SECONDS:g} s"
+                raise _explain(problem, remedy) from None
+        value = output.decode().removesuffix("\n").removesuffix("\r")
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or "not UTF-8"
+        if isinstance(error, ValueError) and not isinstance(error, UnicodeDecodeError):
+            reason = str(error)  # of quotation marks in the command
+        raise _explain(f"which cannot be run ({reason})", remedy) from None
+    if process.returncode or not value or "\x00" in value:
+        reason = _quote_reason(said.decode(errors="replace"), value)
+        ended = f"which ended with exit code {process.returncode}"
+        ended = ended if process.returncode else "which printed no value"
+        raise _explain(f"{ended} ({reason})" if reason else ended, remedy)
+    return value
+
+
+def _quote_reason(text: str, secret: str) -> str:
+    """Return what a program says about a failure, without what may be secret."""
+    plain = text.replace(secret, "…") if secret else text
+    return to_error_text(redact_text(plain, tuple(SecretKind)), REASON_CHARS)
+
+
 def _is_relative(path: str) -> bool:
     return not path.startswith("~") and not Path(path).is_absolute()
 
@@ -157,7 +351,7 @@ def _read_variable(body: str, env: Mapping[str, str], key: str) -> str:
     if not _NAME.fullmatch(name):
         # It is not shown, because it may be the secret itself.
         problem = "contains a reference without a valid variable name"
-        remedy = "Write ${VAR}, ${VAR:-default} or ${file:PATH}."
+        remedy = "Write ${VAR}, ${VAR:-default}, ${file:PATH}, ${keyring:NAME} or ${command:…}."
         raise InvalidConfig(key, problem, remedy=remedy)
     found = env.get(name)
     if has_default:

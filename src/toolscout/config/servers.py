@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from toolscout.config.redaction import SecretKind
 from toolscout.config.references import (
+    has_unread_secrets,
     is_literal,
     is_possible_value,
     list_values,
@@ -480,7 +481,7 @@ class ServerConfig(Options):
         """Return the server with plain values in place of references, to be started at once."""
         plain = resolve_options(self, env, key=join_keys("servers", self.name))
         values = list_values(self, os.environ if env is None else env)
-        secret = (text for name, text in values.items() if "file:" in name or is_secret_name(name))
+        secret = (text for name, text in values.items() if "${" in name or is_secret_name(name))
         return replace(plain, revealed=self.revealed.union(filter(None, secret)))
 
     def find_inherited(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -525,7 +526,8 @@ class ServerConfig(Options):
     def build_mask(self, env: Mapping[str, str] | None = None) -> SecretMask:
         """Return a mask for texts that may quote the secrets given to this server."""
         try:
-            plain = self.resolve(env)
+            # What nobody has read yet, the server never received, and reading it may take long.
+            plain = self if has_unread_secrets(self) else self.resolve(env)
         except InvalidConfig:  # the server never received the value of the missing reference
             plain = self
         return plain.build_plain_mask()

@@ -514,7 +514,7 @@ class Pool:
                 self.on_line(server.name, line)
                 _log_line(server, line)
 
-            config = server.config.resolve()
+            config = await asyncio.to_thread(server.config.resolve)
             if is_installed:
                 config = replace(config, install_seconds=0)
             delay = choose_start_limit(config).describe_wait()

@@ -117,7 +117,8 @@ async def probe_server(
 async def _read_manifest(
     config: ServerConfig, dial: ConnectionFactory, lines: deque[str]
 ) -> Manifest:
-    connection = dial(config.resolve(), on_change=lambda: None, on_line=lines.append)
+    plain = await asyncio.to_thread(config.resolve)
+    connection = dial(plain, on_change=lambda: None, on_line=lines.append)
     try:
         await connection.open()
         async with asyncio.timeout(config.start_seconds):
