@@ -89,7 +89,7 @@ class Routes:
             folder.mkdir(parents=True, exist_ok=True)
             await asyncio.to_thread(config.write_text, text, encoding="utf-8")
         cache = ("--cache", str(folder))
-        words = ("-m", "toolscout", "serve", "--config", str(config), *cache)
+        words = ("-m", "toolscout", "serve", "--no-daemon", "--config", str(config), *cache)
         if self._transport == "stdio":
             return await self._entered(_process(words))
         return await self._entered(await self._started((*words, "--http")))

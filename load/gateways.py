@@ -42,7 +42,7 @@ class Fleet:
     @property
     def command(self) -> list[str]:
         """What starts the gateway."""
-        arguments = ["-m", "toolscout", "serve", "--config", str(self.config)]
+        arguments = ["-m", "toolscout", "serve", "--no-daemon", "--config", str(self.config)]
         return [sys.executable, *arguments, "--cache", str(self.config.parent)]
 
     @property

@@ -4,12 +4,13 @@ import sys
 
 
 def run_command() -> None:
-    """Run a command; `serve --daemon` needs none of the imports of the others."""
-    if sys.argv[1:2] == ["serve"] and "--daemon" in sys.argv and sys.platform != "win32":
+    """Run a command; a client that starts `serve` need not wait for the imports of the others."""
+    if sys.argv[1:2] == ["serve"] and sys.platform != "win32":
         from toolscout.daemon import bridge
 
-        if bridge.wants_daemon(sys.argv[2:]):
-            sys.exit(bridge.run(sys.argv[2:]))
+        code = bridge.run(sys.argv[2:])
+        if code is not None:
+            sys.exit(code)
     from toolscout.cli import main
 
     main(prog_name="toolscout")

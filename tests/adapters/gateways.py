@@ -46,7 +46,7 @@ def configured(folder: Path, python: Path = MAIN_PYTHON) -> Path:
 
 def words(config: Path, *options: str) -> list[str]:
     """Return the arguments with which Python starts a gateway."""
-    return ["-m", "toolscout", "serve", "--config", str(config), *options]
+    return ["-m", "toolscout", "serve", "--config", str(config), "--no-daemon", *options]
 
 
 @contextmanager

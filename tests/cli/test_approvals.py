@@ -235,7 +235,16 @@ def test_serve_reports_drift_and_leaves_the_tool_out(notes: Notes):
     run("lock")
     notes.offer(CHANGED, LIST)
     run("approvals", "approve", "--all", "--yes")
-    command = [sys.executable, "-m", "toolscout", "serve", "--locked", "--mode", "direct"]
+    command = [
+        sys.executable,
+        "-m",
+        "toolscout",
+        "serve",
+        "--no-daemon",
+        "--locked",
+        "--mode",
+        "direct",
+    ]
     client = {"name": "test", "version": "1"}
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
     messages: list[Json] = [

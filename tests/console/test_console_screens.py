@@ -91,7 +91,7 @@ OF_CATALOGUE = (
 OF_GATEWAY = (
     Sight("servers", "#/servers?server=time", ".server-log"),
     Sight("states", "#/servers", "details[open] .facts", open_legend),
-    Sight("tools", "#/servers?tools=git&edit=git_log", ".argument", choose_fixed),
+    Sight("tools", "#/servers?tools=git&edit=git_diff_unstaged", ".argument", choose_fixed),
     Sight("sessions", "#/sessions", ".timeline", choose_session),
     Sight("refused", "#/sessions?show=refused", ".timeline"),
     Sight("savings", "#/savings", "tbody td", open_table),

@@ -1,4 +1,4 @@
-"""Clients that start `toolscout serve --daemon` share one gateway in the background."""
+"""Clients that start `toolscout serve` share one gateway in the background."""
 
 import asyncio
 import json
@@ -7,20 +7,28 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import mcp_types as types
 import psutil
 import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
+from pydantic import FileUrl
 
 from gateway.fleet import TIME, configuration, known, text_of
+from gateway.test_subscriptions import EVERYTHING, needs_node
 from serving import DEADLINE_SECONDS, eventually
+from toolscout.clients import discovery
+from toolscout.daemon.bridge import find_default_config
 from toolscout.daemon.place import connect, find_place, greet
+from toolscout.gateway.resume import CLIENT_KIND
+from toolscout.sessions.session_state import SESSION_KIND
+from toolscout.stores import SqliteStore
 
 NAME = "time__get_current_time"
 NOW = {"name": NAME, "arguments": {"timezone": "UTC"}}
@@ -48,7 +56,7 @@ class Machine:
 
     @property
     def words(self) -> list[str]:
-        return ["serve", "--daemon", "--config", str(self.config)]
+        return ["serve", "--config", str(self.config)]
 
     @asynccontextmanager
     async def client(self, *options: str, **settings: Any) -> AsyncGenerator[Client]:
@@ -57,28 +65,41 @@ class Machine:
         async with asyncio.timeout(DEADLINE_SECONDS), Client(parameters, **settings) as client:
             yield client
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, said: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "toolscout", *words]
         return subprocess.run(
-            command, env=self.env, capture_output=True, text=True, check=False, input=""
+            command, env=self.env, capture_output=True, text=True, check=False, input=said
         )
 
-    def connect_and_die(self) -> None:
+    def start(self) -> "subprocess.Popen[bytes]":
+        """Start what a client would start, and send its first message."""
         command = [sys.executable, "-m", "toolscout", *self.words]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, env=self.env, stdin=pipe, stdout=pipe) as client:
-            assert client.stdin is not None
-            assert client.stdout is not None
-            client.stdin.write(json.dumps(HELLO).encode() + b"\n")
-            client.stdin.flush()
-            assert b"serverInfo" in client.stdout.readline()
-            client.kill()
+        client = subprocess.Popen(command, env=self.env, stdin=pipe, stdout=pipe)
+        assert client.stdin is not None
+        client.stdin.write(json.dumps(HELLO).encode() + b"\n")
+        client.stdin.flush()
+        return client
 
-    def become_another_user_and_connect(self) -> str:
-        [socket] = (self.home / ".cache/toolscout/daemon").glob("*.socket")
-        connect = f"socket.socket(socket.AF_UNIX).connect({str(socket)!r})"
-        command = [sys.executable, "-c", f"import os, socket; os.setuid({NOBODY}); {connect}"]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    def connect_as(self, user: int) -> str:
+        """Become another user and greet the daemon; return what happened."""
+        [path] = self.folder.glob("*.socket")
+        greeting = json.dumps({"version": "0", "session": "x", "profile": ""}).encode() + b"\n"
+        code = f"""
+import os, socket
+os.setuid({user})
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({str(path)!r})
+connection.sendall({greeting!r})
+print("answer", connection.recv(100))
+"""
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    @property
+    def folder(self) -> Path:
+        return self.home / ".cache/toolscout/daemon"
 
     def list_daemons(self) -> list[psutil.Process]:
         found: list[psutil.Process] = []
@@ -87,7 +108,9 @@ class Machine:
                 words = process.cmdline()
             except psutil.Error:
                 continue
-            if str(self.config) in words and any("--as-daemon" in word for word in words):
+            # The folder of the configuration tells the daemons of tests apart.
+            is_ours = any(str(self.config.parent) in word for word in words)
+            if is_ours and any("--as-daemon" in word for word in words):
                 found.append(process)
         return found
 
@@ -98,38 +121,74 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     with TemporaryDirectory() as home:
         machine = Machine(Path(home), configuration(tmp_path, {"time": TIME}))
         yield machine
-        for daemon in machine.list_daemons():
+        daemons = machine.list_daemons()
+        for daemon in daemons:
             daemon.terminate()
-            psutil.wait_procs([daemon], DEADLINE_SECONDS)
+        _, left = psutil.wait_procs(daemons, DEADLINE_SECONDS)
+        assert left == []
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(work())
 
 
-def test_clients_that_start_together_share_one_gateway_and_its_servers(machine: Machine):
+def test_clients_that_start_at_once_start_one_gateway_and_each_server_once(machine: Machine):
+    clients = [machine.start() for _ in range(6)]
+
+    for client in clients:
+        assert client.stdout is not None
+        assert b"serverInfo" in client.stdout.readline()
+
     async def use() -> None:
-        async with (
-            machine.client() as first,
-            machine.client() as second,
-            machine.client() as third,
-        ):
-            for client in (first, second, third):
-                await known(client, NAME)
-                assert '"timezone": "UTC"' in text_of(await client.call_tool("tool_call", NOW))
-            [daemon] = machine.list_daemons()
-            children = [child.cmdline() for child in daemon.children(recursive=True)]
-            assert sum("mcp_server_time" in words for words in children) == 1
+        async with machine.client() as client:
+            await known(client, NAME)
+            assert '"timezone": "UTC"' in text_of(await client.call_tool("tool_call", NOW))
 
     run(use)
+    [daemon] = machine.list_daemons()
+    children = [child.cmdline() for child in daemon.children(recursive=True)]
+    assert sum("mcp_server_time" in words for words in children) == 1
+    for client in clients:
+        client.communicate()
+        assert client.returncode == 0
 
 
 def test_a_client_that_dies_takes_nothing_with_it(machine: Machine):
     async def use() -> None:
         async with machine.client() as client:
             await known(client, NAME)
-            await asyncio.to_thread(machine.connect_and_die)
+            with await asyncio.to_thread(machine.start) as other:
+                assert other.stdout is not None
+                assert b"serverInfo" in await asyncio.to_thread(other.stdout.readline)
+                other.kill()
             assert '"timezone": "UTC"' in text_of(await client.call_tool("tool_call", NOW))
+
+    run(use)
+
+
+@pytest.mark.parametrize("env", [{}, {"XDG_CONFIG_HOME": "/x"}, {"XDG_CONFIG_HOME": "x"}])
+def test_the_configuration_of_a_client_that_names_none_is_the_default_one(env: dict[str, str]):
+    here = discovery.Machine(home=Path.home(), platform=sys.platform, env=env, cwd=Path.cwd())
+
+    assert find_default_config(env) == here.user_file
+
+
+def test_clients_share_a_gateway_whether_or_not_they_name_the_default_configuration(
+    machine: Machine,
+):
+    own = machine.home / ".config/toolscout"
+    own.mkdir(parents=True)
+    machine.config = configuration(own, {"time": TIME})
+
+    async def use() -> None:
+        async with machine.client() as first:
+            await known(first, NAME)
+            bare = StdioServerParameters(
+                command=sys.executable, args=["-m", "toolscout", "serve"], env=machine.env
+            )
+            async with Client(bare) as second:
+                await known(second, NAME)
+                assert len(machine.list_daemons()) == 1
 
     run(use)
 
@@ -178,27 +237,36 @@ def test_a_call_that_was_running_when_the_gateway_was_killed_is_not_made_twice(
 def test_a_newer_version_takes_over_without_a_failed_request(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("HOME", str(machine.home))
+    monkeypatch.setenv("HOME", str(machine.home))  # of the test itself, which greets the gateway
+    newer = {"version": "99.0.0", "session": "x", "profile": ""}
+
+    async def call_until(client: Client, ended: asyncio.Event) -> int:
+        count = 0
+        while not ended.is_set():
+            calls = [client.call_tool("tool_call", NOW) for _ in range(3)]
+            for result in await asyncio.gather(*calls):
+                assert '"timezone": "UTC"' in text_of(result)
+                count += 1
+        return count
+
+    async def take_over() -> None:
+        [daemon] = machine.list_daemons()
+        connection = connect(find_place(machine.words[1:]).find_socket(machine.env))
+        assert connection is not None
+        with connection:
+            assert await asyncio.to_thread(greet, connection, newer) == {"accepted": False}
+        await eventually(lambda: not daemon.is_running())
+        await eventually(lambda: len(list(machine.folder.glob("*.socket"))) == 1)
 
     async def use() -> None:
-        async with machine.client() as client:
-            await known(client, NAME)
-            [daemon] = machine.list_daemons()
-            place = find_place(machine.words[2:], machine.env)
-            connection = connect(place.find_socket(machine.env))
-            assert connection is not None
-
-            calls = [client.call_tool("tool_call", NOW) for _ in range(5)]
-            answer = asyncio.to_thread(
-                greet, connection, {"version": "99.0.0", "session": "x", "profile": ""}
-            )
-            results = await asyncio.gather(*calls, answer)
-            assert results.pop() == {"accepted": False}
-            connection.close()
-            results.append(await client.call_tool("tool_call", NOW))
-
-            assert ['"timezone": "UTC"' in text_of(result) for result in results] == [True] * 6
-            await eventually(lambda: not daemon.is_running())
+        async with machine.client() as first, machine.client(mode="legacy") as second:
+            await known(first, NAME)
+            ended = asyncio.Event()
+            calling = [asyncio.create_task(call_until(one, ended)) for one in (first, second)]
+            for _ in range(2):
+                await take_over()
+            ended.set()
+            assert all(await asyncio.gather(*calling))
 
     run(use)
 
@@ -207,7 +275,7 @@ def test_a_configuration_with_a_mistake_is_refused_as_without_a_daemon(machine: 
     machine.config.write_text("[servers.time]\ncomand = 'x'\n", encoding="utf-8")
 
     done = machine.run(*machine.words)
-    alone = machine.run("serve", "--config", str(machine.config))
+    alone = machine.run(*machine.words, "--no-daemon")
 
     assert (done.returncode, done.stderr) == (alone.returncode, alone.stderr)
     assert done.returncode == 2
@@ -225,37 +293,135 @@ def test_the_gateway_ends_when_nobody_has_used_it_for_a_while(machine: Machine, 
     run(use)
 
 
-def test_clients_with_other_secrets_do_not_share_a_gateway(machine: Machine):
-    text = machine.config.read_text(encoding="utf-8")
-    text = text.replace("[gateway]", 'env = { KEY = "${SOME_KEY}" }\n[gateway]')
-    machine.config.write_text(text, encoding="utf-8")
+def test_clients_with_other_secrets_do_not_share_a_gateway_also_after_a_reload(machine: Machine):
+    before = machine.config.read_text(encoding="utf-8")
+    after = before.replace("[gateway]", 'env = { KEY = "${SOME_KEY:-}" }\n[gateway]')
 
     async def use() -> None:
         machine.env["SOME_KEY"] = "one"
         async with machine.client() as first:
             await known(first, NAME)
-            machine.env["SOME_KEY"] = "two"
+            [daemon] = machine.list_daemons()
+            machine.config.write_text(after, encoding="utf-8")
+            daemon.send_signal(signal.SIGHUP)
+            [variables] = machine.folder.glob("*.variables")
+            await eventually(lambda: "SOME_KEY" in variables.read_text(encoding="utf-8"))
             async with machine.client() as second:
                 await known(second, NAME)
+                assert machine.list_daemons() == [daemon]
+            machine.env["SOME_KEY"] = "two"
+            async with machine.client() as third:
+                await known(third, NAME)
                 assert len(machine.list_daemons()) == 2
 
     run(use)
 
 
-def test_status_stop_and_logs_know_the_gateway(machine: Machine):
+def test_servers_find_the_programs_of_every_client(machine: Machine, tmp_path: Path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "clock").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (programs / "clock").chmod(0o755)
+    text = machine.config.read_text(encoding="utf-8")
+    text = text.replace(f"command = {json.dumps(sys.executable)}", 'command = "clock"')
+    machine.config.write_text(text, encoding="utf-8")
+
+    async def use() -> None:
+        async with machine.client() as first:
+            await first.call_tool("tool_search", {"queries": ["time"]})
+            machine.env["PATH"] = f"{programs}{os.pathsep}{machine.env['PATH']}"
+            async with machine.client() as second:
+                await known(second, NAME)
+            await known(first, NAME)
+
+    run(use)
+
+
+def test_sessions_that_nobody_resumes_are_removed_and_others_go_on(
+    machine: Machine, tmp_path: Path
+):
+    def list_sessions() -> list[str]:
+        with SqliteStore(tmp_path / "gateway.db") as store:
+            return store.keys(SESSION_KIND)
+
     async def use() -> None:
         async with machine.client() as client:
             await known(client, NAME)
-            config = ("--config", str(machine.config))
-            await eventually(lambda: "mcp" in machine.run("status", *config).stdout)
-            report = json.loads(machine.run("status", "--json", *config).stdout)
-            assert report["daemon"] is True
+            [kept] = list_sessions()
+            with await asyncio.to_thread(machine.start) as other:
+                assert other.stdin is not None
+                search = {"name": "tool_search", "arguments": {"queries": [f"select:{NAME}"]}}
+                asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": search}
+                other.stdin.write(json.dumps(asked).encode() + b"\n")
+                other.stdin.flush()
+                await eventually(lambda: len(list_sessions()) == 2)
+                [daemon] = machine.list_daemons()
+                daemon.kill()
+                other.kill()
+            [lost] = set(list_sessions()) - {kept}
+            with SqliteStore(tmp_path / "gateway.db") as store:
+                store.write(CLIENT_KIND, lost, b'{"seen": 0}')
+            assert '"timezone": "UTC"' in text_of(await client.call_tool("tool_call", NOW))
+            await eventually(lambda: list_sessions() == [kept])
+
+    run(use)
+
+
+def test_status_doctor_logs_and_stop_know_the_gateway_and_its_clients(
+    machine: Machine, tmp_path: Path
+):
+    with machine.config.open("a", encoding="utf-8") as file:
+        file.write("[gateway.profiles.clock]\nservers = ['time']\n")
+    config = ("--config", str(machine.config))
+
+    def check() -> list[dict[str, str]]:
+        checks = json.loads(machine.run("doctor", "--json", *config).stdout)["checks"]
+        return [check for check in checks if check["name"] == "background"]
+
+    def tell_clients() -> list[dict[str, Any]]:
+        report = machine.run("status", "--json", *config).stdout
+        return json.loads(report)["clients"] if report else []
+
+    async def use() -> None:
+        async with machine.client() as first, machine.client("--profile", "clock"):
+            await known(first, NAME)
+            await eventually(lambda: len(tell_clients()) == 2)
+            one, other = tell_clients()
+            assert one["name"].startswith("mcp ")
+            assert one["requests"] > 0
+            assert one["session"] != other["session"]
+            assert [one["profile"], other["profile"]] == ["", "clock"]
+            assert "profile" in machine.run("status", *config).stdout
+
+            [daemon] = machine.list_daemons()
+            [told] = check()
+            assert told["state"] == "ok"
+            assert told["text"].startswith(f"process {daemon.pid}, toolscout ")
             assert "Serving the clients" in machine.run("logs", "-n", "1000", *config).stdout
 
-            assert "Stopped process" in machine.run("stop", *config).stdout
+            stopped = machine.run("stop", *config).stdout
+            assert stopped.startswith(f"Stopped process {daemon.pid}. Its 2 clients will start")
             assert machine.list_daemons() == []
             assert "No gateway runs" in machine.run("stop", *config).stdout
-            assert '"timezone": "UTC"' in text_of(await client.call_tool("tool_call", NOW))
+            [told] = check()
+            assert told["text"].startswith("no gateway runs for")
+            assert '"timezone": "UTC"' in text_of(await first.call_tool("tool_call", NOW))
+
+            # What doctor finds out of order.
+            [daemon] = machine.list_daemons()
+            elsewhere = configuration(machine.home, {})
+            for state, text in (("ok", "started as toolscout serve"), ("ok", "no gateway runs")):
+                checks = machine.run("doctor", "--json", "--config", str(elsewhere)).stdout
+                assert [state, True] in [
+                    [one["state"], text in one["text"]] for one in json.loads(checks)["checks"]
+                ]
+            daemon.kill()
+            await eventually(lambda: not daemon.is_running())
+            stale, _ = check()
+            assert (stale["state"], stale["remedy"][:3]) == ("warn", "rm ")
+            machine.folder.chmod(0o755)
+            [unsafe] = check()
+            assert (unsafe["state"], unsafe["remedy"][:3]) == ("warn", "rm ")
 
     run(use)
 
@@ -265,20 +431,140 @@ def test_another_user_cannot_reach_the_gateway(machine: Machine):
     async def use() -> None:
         async with machine.client() as client:
             await known(client, NAME)
-            assert "PermissionError" in await asyncio.to_thread(
-                machine.become_another_user_and_connect
-            )
+            [socket] = machine.folder.glob("*.socket")
+            assert machine.folder.stat().st_mode & 0o777 == 0o700
+            assert "PermissionError" in await asyncio.to_thread(machine.connect_as, NOBODY)
+
+            # Even with every door open, the gateway asks who is there.
+            for folder in (machine.folder, *machine.folder.parents):
+                if machine.home in (folder, *folder.parents):
+                    folder.chmod(0o755)
+            socket.chmod(0o666)
+            assert "answer b''" in await asyncio.to_thread(machine.connect_as, NOBODY)
+            assert "accepted" in await asyncio.to_thread(machine.connect_as, os.getuid())
 
     run(use)
 
 
-def test_a_folder_that_others_can_open_is_refused(machine: Machine):
-    folder = machine.home / ".cache/toolscout/daemon"
-    folder.mkdir(parents=True)
-    folder.chmod(0o755)
+@pytest.mark.parametrize("obstacle", ["unsafe folder", "no home", "--no-daemon"])
+def test_without_a_gateway_in_the_background_a_client_has_its_own(machine: Machine, obstacle: str):
+    options: list[str] = []
+    if obstacle == "unsafe folder":
+        machine.folder.mkdir(parents=True)
+        machine.folder.chmod(0o755)
+    elif obstacle == "no home":
+        machine.env["HOME"] = "/dev/null/home"
+    else:
+        options = [obstacle]
 
-    done = machine.run(*machine.words)
+    done = machine.run(*machine.words, *options, said=json.dumps(HELLO) + "\n")
 
-    assert done.returncode == 2
-    assert "can be opened by other users" in done.stderr
+    assert done.returncode == 0
+    assert "serverInfo" in done.stdout
+    assert ("gateway of its own" in done.stderr) == (not options)
     assert machine.list_daemons() == []
+    assert list(machine.folder.glob("*")) == []
+
+
+# Two clients of one gateway.
+
+
+class Person:
+    """Answers what servers ask, and hears what they tell, in a way of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.logged: list[Any] = []
+        self.progress: list[str | None] = []
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        async def list_roots(context: Any) -> types.ListRootsResult:
+            return types.ListRootsResult(roots=[types.Root(uri=FileUrl(f"file:///{self.name}"))])
+
+        async def sample(context: Any, params: Any) -> types.CreateMessageResult:
+            said = types.TextContent(type="text", text=f"a haiku by {self.name}")
+            return types.CreateMessageResult(role="assistant", content=said, model="quill")
+
+        async def elicit(context: Any, params: Any) -> types.ElicitResult:
+            return types.ElicitResult(action="accept", content={"name": self.name})
+
+        async def log(params: types.LoggingMessageNotificationParams) -> None:
+            self.logged.append(params.data)
+
+        return {
+            "list_roots_callback": list_roots,
+            "sampling_callback": sample,
+            "elicitation_callback": elicit,
+            "logging_callback": log,
+        }
+
+    async def report(self, progress: float, total: float | None, message: str | None) -> None:
+        self.progress.append(message)
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> str:
+    asked = {"name": tool, "arguments": arguments}
+    return text_of(await client.call_tool("tool_call", asked))
+
+
+@needs_node
+def test_what_servers_ask_and_tell_stays_with_the_client_it_belongs_to(
+    machine: Machine, tmp_path: Path
+):
+    machine.config = configuration(tmp_path, {"noting": NOTING})
+    text = machine.config.read_text(encoding="utf-8")
+    node = f'[servers.all]\ncommand = "node"\nargs = ["{EVERYTHING}"]\n'
+    machine.config.write_text(node + text, encoding="utf-8")
+    notes = tmp_path / "notes"
+    people = [Person("ada"), Person("ben")]
+
+    async def ask(client: Client, person: Person) -> None:
+        assert f"file:///{person.name}" in await call(client, "noting__look")
+        written = await call(client, "all__trigger-sampling-request", prompt="Write.")
+        assert f"a haiku by {person.name}" in written
+        answered = await call(client, "all__trigger-elicitation-request")
+        assert f"Name: {person.name}" in answered
+        assert await call(client, "noting__log", name=person.name) == person.name
+
+    async def wait(client: Client, person: Person) -> str:
+        arguments = {"path": str(notes), "name": person.name}
+        asked = {"name": "noting__wait", "arguments": arguments}
+        result = await client.call_tool("tool_call", asked, progress_callback=person.report)
+        return text_of(result)
+
+    async def use() -> None:
+        ada, ben = people
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(
+                    machine.client(mode=mode, log_level=level, **person.callbacks)
+                )
+                for person, mode, level in zip(
+                    people, ("auto", "legacy"), ("warning", None), strict=True
+                )
+            ]
+            for client in clients:
+                await known(client, "all__trigger-sampling-request", "noting__wait")
+            for _ in range(2):
+                for client, person in zip(clients, people, strict=True):
+                    await ask(client, person)
+
+            calls = [
+                asyncio.create_task(wait(client, person))
+                for client, person in zip(clients, people, strict=True)
+            ]
+            await eventually(lambda: notes.exists() and notes.read_text().count("waits") == 2)
+            await eventually(lambda: ada.progress and ben.progress)
+            calls[0].cancel()
+            await eventually(lambda: "cancelled" in notes.read_text())
+            with notes.open("a", encoding="utf-8") as file:
+                file.write("end\n")
+            assert await calls[1] == "ben"
+            assert "ada was cancelled" in notes.read_text()
+            assert "ben was cancelled" not in notes.read_text()
+            assert len(machine.list_daemons()) == 1
+        assert (ada.progress, ben.progress) == (["ada"], ["ben"])
+        assert (ada.logged, ben.logged) == (["ada"] * 2, ["ben"] * 2)
+
+    run(use)

@@ -41,7 +41,7 @@ def configuration(
 
 def client_of(config: Path, *options: str, **settings: Any) -> AbstractAsyncContextManager[Client]:
     """Return a client of a fresh gateway process."""
-    arguments = ["-m", "toolscout", "serve", "--config", str(config), *options]
+    arguments = ["-m", "toolscout", "serve", "--config", str(config), "--no-daemon", *options]
     return Client(StdioServerParameters(command=sys.executable, args=arguments), **settings)
 
 

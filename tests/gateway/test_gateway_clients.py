@@ -107,7 +107,7 @@ def warmed(folder: Path, cache: Path) -> Path:
 
 def serve(config: Path) -> list[str]:
     """Return the words that start a gateway on stdin and stdout."""
-    return [sys.executable, "-m", "toolscout", "serve", "--config", str(config)]
+    return [sys.executable, "-m", "toolscout", "serve", "--config", str(config), "--no-daemon"]
 
 
 @pytest.fixture(params=["stdio", "http"])

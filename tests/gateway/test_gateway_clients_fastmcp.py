@@ -20,7 +20,7 @@ NOW = {"name": "time__get_current_time", "arguments": BERLIN}
 
 def stdio(config: Path) -> Any:
     transports: Any = import_module("fastmcp.client.transports")
-    words = ["-m", "toolscout", "serve", "--config", str(config)]
+    words = ["-m", "toolscout", "serve", "--config", str(config), "--no-daemon"]
     return transports.StdioTransport(command=sys.executable, args=words)
 
 

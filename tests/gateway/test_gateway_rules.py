@@ -443,7 +443,7 @@ tools = ["{NOW}"]
     )
 
     async def find(*options: str) -> str:
-        words = ["-m", "toolscout", "serve", "--config", str(config), *options]
+        words = ["-m", "toolscout", "serve", "--config", str(config), "--no-daemon", *options]
         server = StdioServerParameters(command=TIME.command, args=words)
         async with asyncio.timeout(DEADLINE_SECONDS), Client(server) as client:
             return await search(client)

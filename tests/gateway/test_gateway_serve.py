@@ -238,7 +238,7 @@ def test_nothing_but_messages_goes_to_stdout(tmp_path: Path):
     config = configuration(tmp_path, {"time": TIME})
 
     done = subprocess.run(
-        [sys.executable, "-m", "toolscout", "serve", "--config", str(config)],
+        [sys.executable, "-m", "toolscout", "serve", "--config", str(config), "--no-daemon"],
         input=f"this is no message\n{json.dumps(HANDSHAKE)}\n",
         capture_output=True,
         text=True,
@@ -294,7 +294,15 @@ def _gateway_pid(config: Path) -> int:
 
 def test_a_missing_configuration_says_what_to_run(tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, "-m", "toolscout", "serve", "--config", str(tmp_path / "none.toml")],
+        [
+            sys.executable,
+            "-m",
+            "toolscout",
+            "serve",
+            "--no-daemon",
+            "--config",
+            str(tmp_path / "none.toml"),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -330,7 +338,7 @@ def test_a_profile_that_does_not_exist_names_the_nearest(tmp_path: Path):
     path = configuration(tmp_path, {})
     with path.open("a", encoding="utf-8") as file:
         file.write("[gateway.profiles.cursor]\nservers = ['time']\n")
-    command = [sys.executable, "-m", "toolscout", "serve", "--config", str(path)]
+    command = [sys.executable, "-m", "toolscout", "serve", "--config", str(path), "--no-daemon"]
 
     def fail_with(*options: str) -> str:
         done = subprocess.run(

@@ -133,7 +133,7 @@ def test_a_gateway_logs_as_its_configuration_says(tmp_path: Path):
 
 def talk(config: Path, *messages: dict[str, Any]) -> list[dict[str, Any]]:
     """Send messages to a gateway, wait for the last answer, and return the lines of its log."""
-    words = [sys.executable, "-m", "toolscout", "serve", "--config", str(config)]
+    words = [sys.executable, "-m", "toolscout", "serve", "--config", str(config), "--no-daemon"]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -30,7 +30,7 @@ import click
 from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.cli.servers import format_offer
-from toolscout.cli.status import fetch_json
+from toolscout.cli.status import fetch_json, serves_config
 from toolscout.clients.discovery import (
     OWN,
     Machine,
@@ -47,6 +47,13 @@ from toolscout.config.file import Config, import_document, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.secrets import mask_url
 from toolscout.config.servers import Isolation, ServerConfig, Transport, is_matched
+from toolscout.daemon.place import (
+    UnsafeFolder,
+    ask_daemons,
+    can_have_daemon,
+    check_folder,
+    find_folder,
+)
 from toolscout.encoders.encoder import StaticEncoder
 from toolscout.errors import (
     InvalidConfig,
@@ -148,6 +155,7 @@ def _check_all(machine: Machine, place: Path, *, start: bool) -> Iterator[Check]
     yield from _check_token_files(tokens)
     yield from _find_leftovers((place.parent, file.parent, tokens))
     yield _check_port(config.gateway)
+    yield from _check_daemons(place)
     yield from _check_clients(machine)
     chosen = [server for server in config.servers if start and not server.disabled]
     for trial in asyncio.run(inputs.start_servers(config, chosen)) if chosen else []:
@@ -435,6 +443,70 @@ def _check_port(gateway: GatewayConfig) -> Check:
         text = f"The gateway at {place} is toolscout {running[:40]}; installed is {mine}."
         return Check("warn", "port", text, "Stop it and run `toolscout serve --http` again.")
     return Check("ok", "port", f"a gateway answers at {place}")
+
+
+def _check_daemons(place: Path) -> Iterator[Check]:
+    """Check the gateways in the background, and the folder in which they listen."""
+    name = "background"
+    if not can_have_daemon():
+        text = "not on this system: every client over stdio gets a gateway of its own"
+        yield Check("ok", name, text)
+        return
+    folder = find_folder()
+    try:
+        check_folder(folder)
+    except FileNotFoundError:
+        yield Check("ok", name, "no gateway runs; the first client starts it")
+        return
+    except (UnsafeFolder, OSError) as error:
+        text = f"{error} Every client over stdio gets a gateway of its own."
+        yield Check("warn", name, text, f"rm -r {shlex.quote(str(folder))}")
+        return
+    running = 0
+    for path, said in ask_daemons(folder):
+        remove = f"rm {shlex.quote(str(path))}"
+        if said:
+            running += serves_config(said, place)
+            yield _check_daemon(name, said, place)
+        elif said is None:
+            text = f"{path} was left behind by a gateway that was killed."
+            yield Check("warn", name, text, f"{remove}, or let the next client replace it.")
+        else:
+            text = f"The gateway at {path} does not answer."
+            yield Check("warn", name, text, f"{remove}; clients then start another one.")
+    yield from _check_start(name, folder)
+    if not running:
+        yield Check("ok", name, f"no gateway runs for {place}; the first client starts it")
+
+
+def _check_daemon(name: str, said: Json, place: Path) -> Check:
+    clients = list_some([client["name"] or "(unnamed)" for client in said["clients"]])
+    about = f"process {said['pid']}, toolscout {said['version']} since {said['since']}"
+    text = f"{about}, for {clients or 'no client'}"
+    mine = version("toolscout")
+    if not is_file(Path(said["config"])):
+        text = f"{text}. Its configuration {said['config']} does not exist any more."
+        return Check("warn", name, text, "toolscout stop --all")
+    if not serves_config(said, place):
+        return Check("ok", name, f"{text}; started as toolscout {shlex.join(said['command'])}")
+    if said["version"] != mine:
+        text = f"{text}. Installed is {mine}."
+        return Check("warn", name, text, "toolscout stop; clients then start the installed one.")
+    return Check("ok", name, text)
+
+
+def _check_start(name: str, folder: Path) -> Iterator[Check]:
+    """Find clients that hold the lock with which a gateway is started."""
+    import fcntl  # Windows has none
+
+    for file in sorted(folder.glob("*.lock")):
+        with file.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = "A client is starting a gateway, and others wait for it."
+                remedy = f"Run this again. If it stays: fuser -k {shlex.quote(str(file))}"
+                yield Check("warn", name, text, remedy)
 
 
 def _is_free(host: str, number: int) -> bool:

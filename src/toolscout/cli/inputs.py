@@ -299,6 +299,11 @@ def get_logs_folder(config: Config) -> Path:
     return get_machine().find_cache_file(config.gateway).parent / LOGS_FOLDER
 
 
+def get_log_file(config: Config, key: str) -> Path:
+    """Return where the gateway in the background with a key writes its log."""
+    return get_logs_folder(config) / f"{key}.log"
+
+
 def get_reports_folder(config: Config) -> Path:
     """Return the folder in which gateways over stdio report their state; it may not exist yet."""
     return get_machine().find_cache_file(config.gateway).parent / REPORTS_FOLDER

@@ -103,9 +103,10 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
     "see `toolscout lock`.",
 )
 @inputs.flag_option(
-    "--daemon",
-    help="Share one gateway, which runs in the background, with all other clients that are "
-    "started like this one.",
+    "--no-daemon",
+    expose_value=False,  # `toolscout.daemon.bridge` has read it
+    help="Give this client a gateway and servers of its own. Without it, clients over stdio share "
+    "one gateway in the background.",
 )
 @click.option("--as-daemon", "key", hidden=True)
 def serve(
@@ -119,7 +120,6 @@ def serve(
     split_calls: bool,
     profile: str | None,
     locked: bool,
-    daemon: bool,
     key: str | None,
 ) -> None:
     """Put one MCP server in front of all your others.
@@ -130,8 +130,6 @@ def serve(
       toolscout serve --profile cursor
       toolscout serve --http --port 8765
     """
-    if daemon and (http or demo):
-        raise click.UsageError("--daemon is for stdio and a configuration file.")
     if http and profile:
         raise click.UsageError("--profile is for stdio. Over HTTP, give a token a profile.")
     if demo and locked:
@@ -154,8 +152,7 @@ def serve(
     lock = _read_lock(config) if locked else None
     level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
     mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
-    log_file = inputs.get_logs_folder(config) / f"{key}.log" if key else None
-    set_up_log(config.gateway.log, level, mask, log_file)
+    set_up_log(config.gateway.log, level, mask, inputs.get_log_file(config, key) if key else None)
     for note in config.notes:
         _log.warning("%s", note)
     with suppress(FileNotFoundError):  # the demo has no file
@@ -206,7 +203,7 @@ async def _serve(
             file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
             daemon = _build_daemon(gateway, key) if key else None
             if not http:
-                tasks.append(asyncio.create_task(_report(gateway, file, daemon)))
+                tasks.append(asyncio.create_task(_report(gateway, file, profile, daemon)))
             gc.freeze()  # a full collection would hold up every answer for a tenth of a second
             try:
                 if daemon is not None:
@@ -227,7 +224,7 @@ def _build_daemon(gateway: "Gateway", key: str) -> "Daemon":
 
     place = Place(open_folder(), key)
     place.write_variables(gateway.config.list_variables())
-    return Daemon(gateway, place)
+    return Daemon(gateway, place, inputs.get_log_file(gateway.config, key))
 
 
 async def _serve_http(gateway: "Gateway", follower: "_Follower") -> None:
@@ -238,7 +235,7 @@ async def _serve_http(gateway: "Gateway", follower: "_Follower") -> None:
     await serve_http(gateway, pages=pages, ready=partial(_log.info, "The console is at %s/."))
 
 
-async def _report(gateway: "Gateway", file: Path, daemon: "Daemon | None") -> None:
+async def _report(gateway: "Gateway", file: Path, profile: str, daemon: "Daemon | None") -> None:
     """Keep a file up to date for `toolscout status`, which cannot ask a gateway over stdio."""
     # Its import takes a while, and the client is waiting for its first answer.
     await asyncio.to_thread(import_module, "toolscout.gateway.metrics")
@@ -259,18 +256,21 @@ async def _report(gateway: "Gateway", file: Path, daemon: "Daemon | None") -> No
     def on_event(event: Event) -> None:
         nonlocal is_stale
         is_stale = True
-        if isinstance(event, Requested) and event.client:
-            report["clients"] = [event.client]
+        if isinstance(event, Requested) and event.client and daemon is None:
+            before = next(iter(report["clients"]), {"requests": 0})
+            only = {"name": event.client, "profile": profile, "session": event.session}
+            only |= {"since": report["started"], "requests": before["requests"] + 1}
+            report["clients"] = [only]
 
     gateway.events.subscribe(on_event)
     try:
         while True:
-            if is_stale:
+            clients = report["clients"] if daemon is None else daemon.list_clients()
+            if is_stale or clients != report["clients"]:
                 is_stale = False
                 now = asyncio.get_running_loop().time()
                 totals = metrics.count_totals()
-                if daemon is not None:
-                    report["clients"] = daemon.list_clients()
+                report["clients"] = clients
                 report |= build_status(gateway, totals, now=now, wall=datetime.now(UTC))
                 await asyncio.to_thread(write_private, file, json.dumps(report))
             else:

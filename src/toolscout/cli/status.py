@@ -22,11 +22,18 @@ from rich.live import Live
 from rich.text import Text
 
 from toolscout.cli import inputs
-from toolscout.cli.output import NAME_SHOWN, echo_json
+from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.config.file import Config
 from toolscout.config.references import expand
+from toolscout.daemon.place import (
+    UnsafeFolder,
+    ask_daemons,
+    can_have_daemon,
+    check_folder,
+    find_folder,
+)
 from toolscout.errors import InvalidFile, UpstreamError, UsageError
-from toolscout.names import list_some, to_error_text, to_one_line
+from toolscout.names import to_error_text, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.diagnosis import choose_error_lines
 
@@ -120,7 +127,8 @@ def status(
 
 @click.command()
 @inputs.config_option
-def stop(path: Path | None) -> None:
+@inputs.flag_option("--all", "every", help="Stop all of yours, whatever they serve.")
+def stop(path: Path | None, every: bool) -> None:
     """Stop the gateway in the background.
 
     It lets running calls finish. Clients that are connected start another one with their next
@@ -130,19 +138,39 @@ def stop(path: Path | None) -> None:
     Example:
       toolscout stop
     """
-    config = inputs.read_servers(path)
-    running = [report["pid"] for report in _read_reports(config) if report.get("daemon")]
-    for pid in running:
+    running = [one for one in list_daemons() if every or serves_config(one, path)]
+    for one in running:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    end = time.monotonic() + config.gateway.stop_seconds + STOP_SECONDS
-    while any(map(_is_running, running)) and time.monotonic() < end:
+            os.kill(one["pid"], signal.SIGTERM)
+    longest = max((one["stop_seconds"] for one in running), default=0.0)
+    end = time.monotonic() + longest + STOP_SECONDS
+    while any(_is_running(one["pid"]) for one in running) and time.monotonic() < end:
         time.sleep(STOP_STEP_SECONDS)
-    left = [str(pid) for pid in running if _is_running(pid)]
+    left = [str(one["pid"]) for one in running if _is_running(one["pid"])]
     if left:
         raise UpstreamError(f"Still running: process {', '.join(left)}. End it with `kill -9`.")
-    text = ", ".join(f"process {pid}" for pid in running)
-    click.echo(f"Stopped {text}." if running else "No gateway runs in the background.")
+    for one in running:
+        count = format_count(len(one["clients"]), "client")
+        note = f" Its {count} will start another with the next request." if one["clients"] else ""
+        click.echo(f"Stopped process {one['pid']}.{note}")
+    if not running:
+        click.echo("No gateway runs in the background.")
+
+
+def list_daemons() -> list[Json]:
+    """Return what your gateways in the background say about themselves."""
+    if not can_have_daemon():
+        return []
+    with suppress(UnsafeFolder, OSError, RuntimeError):
+        folder = find_folder()
+        check_folder(folder)
+        return [answer for _, answer in ask_daemons(folder) if answer]
+    return []
+
+
+def serves_config(daemon: Json, path: Path | None) -> bool:
+    """Tell whether a gateway in the background serves a configuration, or the default one."""
+    return Path(daemon["config"]).resolve() == inputs.find_config_file(path).resolve()
 
 
 @click.command()
@@ -156,13 +184,16 @@ def logs(path: Path | None, follow: bool, lines: int) -> None:
     Example:
       toolscout logs -f
     """
-    config = inputs.read_servers(path)
-    files = inputs.get_logs_folder(config).glob("*.log")
+    # A running gateway knows its log even if its configuration cannot be read any more.
+    files = [Path(one["log"]) for one in list_daemons() if serves_config(one, path)]
+    if not files:
+        config = inputs.read_servers(path)
+        files = list(inputs.get_logs_folder(config).glob("*.log"))
     file = max(files, key=lambda file: file.stat().st_mtime, default=None)
     if file is None:
         problem = "has no log yet"
         remedy = "It begins when a client starts `toolscout serve`."
-        raise InvalidFile(str(config.source), problem, remedy=remedy)
+        raise InvalidFile(str(inputs.find_config_file(path)), problem, remedy=remedy)
     log = file.open(encoding="utf-8", errors="replace")
     click.echo("".join(deque(log, lines)), nl=False)
     while follow:
@@ -279,15 +310,31 @@ def _format_status(report: Json) -> list[str]:
     ready = click.style(ready, fg="green" if is_ready else "yellow")
     lines = [f"toolscout {versions.get('toolscout', '?')}, mode {report.get('mode', '?')}: {ready}"]
     if report.get("transport") == "stdio":
-        names = [to_one_line(str(name), NAME_SHOWN) for name in report["clients"]]
-        clients = list_some(names) if names else "no client"
         kind = "In the background" if report.get("daemon") else "Over stdio"
-        lines.append(f"{kind} for {clients}: process {report['pid']} since {report['started']}")
+        lines.append(f"{kind}: process {report['pid']} since {report['started']}")
+        lines += ["", *_format_clients(report["clients"])]
     lines += ["", *_format_servers(report["servers"])]
     totals = report.get("totals", {})
     rows = [(label, totals[key]) for key, label in FIGURES.items() if key in totals]
     lines += ["", *(f"{label:<18}{value:>14,}" for label, value in rows)]
     return lines
+
+
+def _format_clients(clients: list[Json]) -> list[str]:
+    if not clients:
+        return ["No client is connected."]
+    names = [to_one_line(client["name"] or "(unnamed)", NAME_SHOWN) for client in clients]
+    profiles = [to_one_line(client["profile"] or "-", NAME_SHOWN) for client in clients]
+    width = max(map(len, ("client", *names)))
+    room = max(map(len, ("profile", *profiles)))
+    head = f"{'client':<{width}}  {'profile':<{room}}  {'requests':>8}  since"
+    return [
+        click.style(head, bold=True),
+        *(
+            f"{name:<{width}}  {profile:<{room}}  {client['requests']:>8,}  {client['since']}"
+            for name, profile, client in zip(names, profiles, clients, strict=True)
+        ),
+    ]
 
 
 def _format_servers(servers: list[Json]) -> list[str]:

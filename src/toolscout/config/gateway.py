@@ -481,7 +481,7 @@ class GatewayConfig(Options):
     session_days: float = declare(
         30.0,
         check_number(0.01, 36_500),
-        "How long the session of an HTTP client is kept after its last request.",
+        "How long a session is kept after the last request of a client that did not end it.",
         unit="days",
     )
     daemon_seconds: float = declare(

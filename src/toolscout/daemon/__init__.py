@@ -1,1 +1,1 @@
-"""One gateway in the background for all clients of a configuration that start `serve --daemon`."""
+"""One gateway in the background for all clients of a configuration over stdio."""

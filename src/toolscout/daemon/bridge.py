@@ -1,8 +1,10 @@
-"""What a client starts as `toolscout serve --daemon`: a bridge between its pipes and the daemon.
+"""What a client starts as `toolscout serve`: a bridge between its pipes and the daemon.
 
 The bridge starts the daemon if there is none. It passes on every message unchanged, and remembers
 only what it takes to go on with another daemon when the first one has ended: how the client
 introduced itself, what it subscribed to, and which requests have no answer yet.
+
+Every client waits for the start of its bridge, so what is imported here is little and quick.
 """
 
 import fcntl
@@ -14,11 +16,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from toolscout.daemon.place import (
+    AS_DAEMON,
     LEAVE,
     Place,
     UnsafeFolder,
@@ -27,43 +29,52 @@ from toolscout.daemon.place import (
     find_place,
     greet,
 )
-from toolscout.errors import CALL_INTERRUPTED
 
-DAEMON = "--daemon"
-AS_DAEMON = "--as-daemon"
-OTHERWISE = ("--http", "--demo", "--help", "-h")
+ALONE = ("--no-daemon", "--http", "--demo", "--help", "-h")
 """With these, `toolscout serve` does its work itself."""
-PATHS = ("--config", "--cache")
+CONFIG = "--config"
+PATHS = (CONFIG, "--cache")
 PROFILE = "--profile"
 START_SECONDS = 120.0
 LOOK_SECONDS = 0.02
 LOG_CHARS = 4_000
 INTERNAL_ERROR = -32603
+WRONG_USAGE = 2
 SEARCHING = ("tool_search", "tool_describe")
 """Meta-tools whose calls can be made again without harm."""
 REMEMBERED = ("resources/subscribe", "logging/setLevel")
 """Requests that another daemon has to be told of."""
 
 
-def wants_daemon(arguments: Sequence[str]) -> bool:
-    """Tell whether `toolscout serve` with these arguments leaves the work to a daemon."""
-    if not can_have_daemon() or sys.stdin is None or sys.stdin.isatty():
-        return False
-    return DAEMON in arguments and not any(word in OTHERWISE for word in arguments)
+def run(arguments: Sequence[str]) -> int | None:
+    """Serve one client over stdin and stdout until it disconnects; return the exit code.
 
-
-def run(arguments: Sequence[str]) -> int:
-    """Serve one client over stdin and stdout until it disconnects; return the exit code."""
-    rest, profile = _split_arguments(arguments)
+    Returns None if the process has to serve the client itself, because it was told to or because
+    there can be no daemon here.
+    """
+    if not wants_daemon(arguments):
+        return None
+    rest, profile = _split_arguments(arguments, os.environ)
+    greeting = {
+        "session": os.urandom(8).hex(),
+        "profile": profile,
+        "path": os.environ.get("PATH", ""),
+    }
     try:
-        place = find_place(rest, os.environ)
-    except (UnsafeFolder, OSError) as error:
-        sys.stderr.write(f"Error: {error} Or leave out {DAEMON}.\n")
-        return 2
-    daemons = Daemons(place, rest, os.environ)
-    greeting = {"session": os.urandom(8).hex(), "profile": profile}
+        daemons = Daemons(find_place(rest), rest, os.environ)
+        bridge = Bridge(daemons, greeting, sys.stdin.buffer, sys.stdout.buffer)
+        bridge.connect()
+    except StartFailed as error:
+        if error.code == WRONG_USAGE:  # without a daemon, it would be wrong as well
+            sys.stderr.write(error.log)
+            return error.code
+        return _serve_alone(f"The gateway in the background did not start:\n{error.log}")
+    except (UnsafeFolder, OSError, RuntimeError) as error:
+        # A client that never asked for a daemon must not fail for want of one. Nothing in an
+        # unsafe folder is used, so all that is lost is the sharing.
+        return _serve_alone(f"There can be no gateway in the background: {error} ")
     try:
-        return Bridge(daemons, greeting, sys.stdin.buffer, sys.stdout.buffer).run()
+        return bridge.run()
     except StartFailed as error:
         sys.stderr.write(error.log)
         return error.code
@@ -71,7 +82,18 @@ def run(arguments: Sequence[str]) -> int:
         return 130
 
 
-def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], str]:
+def wants_daemon(arguments: Sequence[str]) -> bool:
+    """Tell whether `toolscout serve` with these arguments leaves the work to a daemon."""
+    if not can_have_daemon() or sys.stdin is None or sys.stdin.isatty():
+        return False
+    return not any(word in ALONE or word.startswith(AS_DAEMON) for word in arguments)
+
+
+def _serve_alone(reason: str) -> None:
+    sys.stderr.write(f"{reason}This client gets a gateway of its own. See `toolscout doctor`.\n")
+
+
+def _split_arguments(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[list[str], str]:
     """Return the arguments for the daemon, with absolute paths, and the profile of this client."""
     words: list[str] = []
     for word in arguments:
@@ -83,13 +105,36 @@ def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], str]:
     for word in left:
         if word == PROFILE:
             profile = next(left, "")
-        elif word == DAEMON:
-            continue
         elif word in PATHS:
             rest += [word, str(Path(next(left, "")).absolute())]
         else:
             rest.append(word)
+    if CONFIG not in rest:
+        # Clients that name the default configuration share a daemon with those that do not.
+        rest = [CONFIG, str(find_default_config(env)), *rest]
     return rest, profile
+
+
+def find_default_config(env: Mapping[str, str]) -> Path:
+    """Return the configuration that is used if none is named; `Machine.user_file` is the same."""
+    named = Path(env.get("XDG_CONFIG_HOME") or "")
+    folder = named if named.is_absolute() else Path.home() / ".config"
+    return folder / "toolscout" / "toolscout.toml"
+
+
+def read_version() -> str:
+    """Return the installed version, from the name of the folder with its metadata.
+
+    `importlib.metadata` takes longer than all the rest of the bridge.
+    """
+    for folder in sys.path:
+        with suppress(OSError):
+            for name in os.listdir(folder or "."):  # noqa: PTH208  # only the names are needed
+                if name.startswith("toolscout-") and name.endswith(".dist-info"):
+                    return name.removeprefix("toolscout-").removesuffix(".dist-info")
+    from importlib.metadata import version
+
+    return version("toolscout")
 
 
 class StartFailed(Exception):
@@ -108,7 +153,7 @@ class Daemons:
         self._place = place
         self._arguments = list(arguments)
         self._env = dict(env)
-        self._version = version("toolscout")
+        self._version = read_version()
 
     def open(self, greeting: Mapping[str, object]) -> socket.socket:
         """Return a connection to a daemon that has accepted a greeting; raises `StartFailed`."""
@@ -191,8 +236,6 @@ class Bridge:
 
     def run(self) -> int:
         """Pass messages on until the client disconnects; return the exit code."""
-        with self._lock:
-            self._connect()
         for line in self._source:
             with self._lock:
                 self._pass_on(line)
@@ -218,7 +261,7 @@ class Bridge:
                 _send(asked, line)
             return
         while True:
-            connection = self._connection or self._connect()
+            connection = self._connection or self.connect()
             if not _is_ended(connection) and _send(connection, line):
                 break
             self._connection = None  # it has not read this message
@@ -240,7 +283,7 @@ class Bridge:
         elif method == "resources/unsubscribe":
             self._remembered.pop(("resources/subscribe", uri), None)
 
-    def _connect(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         """Find or start a daemon, and tell it what the last one knew of the client."""
         connection = self._daemons.open(self._greeting)
         if self._hello and _make_key(_read_message(self._hello)) not in self._pending:
@@ -320,6 +363,8 @@ class Bridge:
                 except StartFailed as error:
                     self._failure = error
                     sys.stderr.write(error.log)
+            from toolscout.errors import CALL_INTERRUPTED  # takes as long as the whole bridge
+
             problem = {"code": INTERNAL_ERROR, "message": CALL_INTERRUPTED}
             answer = {"jsonrpc": "2.0", "id": message["id"], "error": problem}
             self._write(json.dumps(answer).encode() + b"\n")

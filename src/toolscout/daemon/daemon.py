@@ -14,7 +14,10 @@ import struct
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -22,17 +25,17 @@ from anyio import EndOfStream
 from mcp.shared.message import SessionMessage
 
 from toolscout.config.gateway import GatewayConfig
-from toolscout.daemon.place import GREETING_SECONDS, LEAVE, Place
+from toolscout.daemon.place import ABOUT, AS_DAEMON, GREETING_SECONDS, LEAVE, Place
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.events import Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import LINE_LIMIT, StdinStream, StdoutStream, handle_signals
 from toolscout.gateway.middleware import ANONYMOUS, Principal
+from toolscout.gateway.resume import STDIO, KnownClients, sweep_daily
 from toolscout.gateway.server import build_server, format_client
+from toolscout.schemas import Json
 from toolscout.sessions.session import Session
-
-SESSION_PREFIX = "stdio-"
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ class DaemonClient:
     writer: asyncio.StreamWriter
     name: str = ""
     """What it calls itself."""
+    since: datetime = field(default_factory=partial(datetime.now, UTC))
+    requests: int = 0
     is_leaving: bool = False
     unanswered: set[object] = field(default_factory=set[object])
     answered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,15 +59,21 @@ class DaemonClient:
 class Daemon:
     """Serves the clients that connect to a socket."""
 
-    def __init__(self, gateway: Gateway, place: Place) -> None:
+    def __init__(self, gateway: Gateway, place: Place, log_file: Path) -> None:
         self.clients: set[DaemonClient] = set()
         self._gateway = gateway
+        self._since = datetime.now(UTC)
+        self._place = place
+        self._log_file = log_file
         self._path = place.find_socket(os.environ)
         self._inode = 0
         self._version = version("toolscout")
         self._stop = asyncio.Event()
         self._idle: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._known = KnownClients(
+            gateway.store, gateway.config.gateway.session_days, gateway.scout.forget
+        )
         gateway.on_access = self._change_access
 
     async def serve(self) -> None:
@@ -72,10 +83,12 @@ class Daemon:
             server = await asyncio.start_unix_server(self._accept, self._path, limit=LINE_LIMIT)
             self._inode = self._path.stat().st_ino
             _log.info("Serving the clients of this machine. process=%d", os.getpid())
+            sweeping = asyncio.create_task(sweep_daily(self._known, self._gateway.store))
             try:
                 self._wait_for_clients()
                 await self._stop.wait()
             finally:
+                sweeping.cancel()
                 self._withdraw()
                 server.close()
                 await self._leave()
@@ -87,9 +100,31 @@ class Daemon:
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
 
-    def list_clients(self) -> list[str]:
-        """Return what the connected clients call themselves."""
-        return sorted(client.name for client in self.clients if client.name)
+    def list_clients(self) -> list[Json]:
+        """Return the connected clients as JSON, the first to connect first."""
+        return [
+            {
+                "name": client.name,
+                "profile": client.profile,
+                "session": client.session.id,
+                "since": client.since.isoformat(timespec="seconds"),
+                "requests": client.requests,
+            }
+            for client in sorted(self.clients, key=lambda client: client.since)
+        ]
+
+    def describe(self) -> Json:
+        """Return what `doctor`, `stop` and `logs` want to know, as JSON."""
+        return {
+            "pid": os.getpid(),
+            "version": self._version,
+            "since": self._since.isoformat(timespec="seconds"),
+            "config": str(self._gateway.config.source),
+            "log": str(self._log_file),
+            "stop_seconds": self._gateway.config.gateway.stop_seconds,
+            "command": [word for word in sys.argv[1:] if not word.startswith(AS_DAEMON)],
+            "clients": self.list_clients(),
+        }
 
     def _wait_for_clients(self) -> None:
         """End after a while, unless somebody connects before."""
@@ -117,52 +152,67 @@ class Daemon:
         try:
             async with asyncio.timeout(GREETING_SECONDS):
                 greeting: Any = json.loads(await reader.readline())
-            answer = self._answer(greeting, writer)
+            if not _is_same_user(writer.get_extra_info("socket")):
+                return
+            answer, client = await self._answer(greeting, writer)
             writer.write(json.dumps(answer).encode() + b"\n")
-            if answer.get("accepted"):
+            if client is not None:
                 self._tasks.add(task)
-                await self._serve_client(greeting, reader, writer)
+                await self._serve_client(client, reader)
         except (ValueError, KeyError, TypeError, AttributeError, ConnectionError, TimeoutError):
             pass  # not one of our bridges, or one that has ended
         finally:
             self._tasks.discard(task)
             writer.close()
 
-    def _answer(self, greeting: Any, writer: asyncio.StreamWriter) -> dict[str, Any]:
-        if not _is_same_user(writer.get_extra_info("socket")):
-            return {}
+    async def _answer(
+        self, greeting: Any, writer: asyncio.StreamWriter
+    ) -> tuple[Json, DaemonClient | None]:
+        """Return the answer to a greeting, and the client if it is accepted."""
+        if greeting.get(ABOUT):
+            return self.describe(), None
         if greeting.get(LEAVE) or _is_newer(greeting["version"], self._version):
             self._stop.set()
-        if self._stop.is_set():
-            self._withdraw()
-            return {"accepted": False}
-        try:
-            self._find_principal(greeting["profile"], self._gateway.config.gateway)
-        except ToolscoutError as error:
-            return {"problem": str(error)}
-        return {"accepted": True, "version": self._version, "pid": os.getpid()}
-
-    async def _serve_client(
-        self, greeting: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
         profile = str(greeting["profile"])
-        principal = self._find_principal(profile, self._gateway.config.gateway)
-        name = f"{SESSION_PREFIX}{greeting['session']}"
-        session = await asyncio.to_thread(self._gateway.open_session, name, principal)
+        name = f"{STDIO}{greeting['session']}"
+
+        def open_session() -> Session:
+            principal = self._find_principal(profile, self._gateway.config.gateway)
+            self._known.touch(name)
+            return self._gateway.open_session(name, principal)
+
+        session = None
+        if not self._stop.is_set():
+            try:
+                session = await self._gateway.store.run_in_thread(open_session)
+            except ToolscoutError as error:
+                return {"problem": str(error)}, None
+        # From here on nothing waits: a client that is accepted is also asked to leave.
+        if session is None or self._stop.is_set():
+            self._withdraw()
+            return {"accepted": False}, None
+        _add_to_path(str(greeting.get("path", "")))
         client = DaemonClient(session, profile, writer)
         self.clients.add(client)
         if self._idle is not None:
             self._idle.cancel()
+        return {"accepted": True}, client
+
+    async def _serve_client(self, client: DaemonClient, reader: asyncio.StreamReader) -> None:
+        session = client.session
 
         async def find_session(context: Context) -> Session:
             client.name = format_client(context)
+            client.requests += 1
+            if not self._known.is_fresh(session.id):
+                await self._gateway.store.run_in_thread(partial(self._known.touch, session.id))
             self._gateway.events.emit(
                 Requested(session=session.id, principal=principal, client=client.name)
             )
             return session
 
         server = build_server(self._gateway, find_session)
-        read, write = _ClientInput(reader, client), _ClientOutput(writer, client)
+        read, write = _ClientInput(reader, client), _ClientOutput(client.writer, client)
         try:
             await server.run(read, write, server.create_initialization_options())
         finally:
@@ -170,7 +220,7 @@ class Daemon:
             if not self.clients and not self._stop.is_set():
                 self._wait_for_clients()
             if not client.is_leaving:
-                await asyncio.to_thread(self._gateway.scout.forget, name)
+                await self._gateway.store.run_in_thread(partial(self._known.forget, session.id))
 
     def _find_principal(self, profile: str, config: GatewayConfig) -> Principal:
         limits = config.find_profile(profile) if profile else None
@@ -180,6 +230,18 @@ class Daemon:
         for client in self.clients:
             principal = self._find_principal(client.profile, config)
             self._gateway.restrict_session(client.session, principal)
+        self._move()
+
+    def _move(self) -> None:
+        """Listen where clients look for a daemon now that other variables may tell them apart."""
+        try:
+            self._place.write_variables(self._gateway.config.list_variables())
+            path = self._place.find_socket(os.environ)
+            if path != self._path:
+                self._path.replace(path)
+                self._path = path
+        except OSError as error:
+            _log.warning("New clients will start another gateway: %s", error)
 
 
 class _ClientInput(StdinStream):
@@ -222,6 +284,16 @@ def _is_same_user(connection: socket.socket) -> bool:
         return True
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return struct.unpack("3i", data)[1] == os.getuid()
+
+
+def _add_to_path(path: str) -> None:
+    """Let servers also find the programs that another client finds.
+
+    A desktop program that comes first may have a shorter PATH than those started from a shell.
+    """
+    known = os.environ.get("PATH", "").split(os.pathsep)
+    added = [folder for folder in path.split(os.pathsep) if folder and folder not in known]
+    os.environ["PATH"] = os.pathsep.join([*filter(None, known), *dict.fromkeys(added)])
 
 
 def _is_newer(one: str, other: str) -> bool:

@@ -14,21 +14,21 @@ import os
 import socket
 import stat
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 GREETING_SECONDS = 10.0
 GREETING_BYTES = 65_536
-FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
-"""Variables that decide which configuration is the default one."""
+AS_DAEMON = "--as-daemon"
+"""The option of `serve` that makes a process the daemon of a place."""
 FOLDER_BYTES = 80
 """A longer folder leaves no room for the name of a socket, which may have 104 bytes on macOS."""
 LEAVE = "leave"
 """What a daemon asks of its clients, and a client of a daemon, before a newer one takes over."""
+ABOUT = "about"
+"""What a command greets a daemon with to learn about it."""
 _DIGITS = 16
 
 
@@ -36,12 +36,12 @@ class UnsafeFolder(Exception):
     """Other users could take the place of the daemon."""
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
     """The files of the daemons that one command line leads to."""
 
-    folder: Path
-    key: str
+    def __init__(self, folder: Path, key: str) -> None:  # importing `dataclasses` takes a while
+        self.folder = folder
+        self.key = key
 
     @property
     def lock_file(self) -> Path:
@@ -68,28 +68,41 @@ class Place:
         return self.folder / f"{_digest(self.key, values)}.socket"
 
 
-def find_place(arguments: Sequence[str], env: Mapping[str, str]) -> Place:
+def find_place(arguments: Sequence[str]) -> Place:
     """Return the place for the arguments of `serve`; raises `UnsafeFolder`."""
-    folders = [] if "--config" in arguments else [env.get(name) for name in FOLDERS]
-    return Place(open_folder(), _digest(list(arguments), folders))
+    return Place(open_folder(), _digest(list(arguments)))
 
 
-def open_folder() -> Path:
-    """Return the folder of this user's daemons, and create it; raises `UnsafeFolder`.
+def find_folder() -> Path:
+    """Return the folder of this user's daemons, which may not exist yet.
 
     Many clients start programs with few variables, so none decides but HOME.
     """
     folder = Path.home() / ".cache" / "toolscout" / "daemon"
     if len(os.fsencode(folder)) > FOLDER_BYTES:
+        import tempfile  # takes a while, and is hardly ever needed
+
         folder = Path(tempfile.gettempdir()) / f"toolscout-{os.getuid()}"
+    return folder
+
+
+def open_folder() -> Path:
+    """Return the folder of this user's daemons, and create it; raises `UnsafeFolder`."""
+    folder = find_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not is_ours or found.st_mode & 0o077:
-        raise UnsafeFolder(f"{folder} can be opened by other users. Remove it, or run chmod 700.")
+    check_folder(folder)
     return folder
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `UnsafeFolder` if anybody but this user can open a folder."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise UnsafeFolder(f"{folder} is not a folder of yours.")
+    if found.st_mode & 0o077:
+        raise UnsafeFolder(f"{folder} can be opened by other users.")
 
 
 def can_have_daemon() -> bool:
@@ -109,6 +122,20 @@ def connect(path: Path) -> socket.socket | None:
         connection.close()
         raise
     return connection
+
+
+def ask_daemons(folder: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+    """Yield the sockets in a folder, each with what its daemon says about itself.
+
+    That is empty if the daemon does not answer, and None if there is no daemon any more.
+    """
+    for path in sorted(folder.glob("*.socket")):
+        connection = connect(path)
+        if connection is None:
+            yield path, None
+            continue
+        with connection:
+            yield path, greet(connection, {ABOUT: True})
 
 
 def greet(connection: socket.socket, greeting: Mapping[str, object]) -> dict[str, Any]:

@@ -63,7 +63,6 @@ from toolscout.gateway.middleware import (
 )
 from toolscout.gateway.resume import (
     CLIENT_KIND,
-    DAY_SECONDS,
     PRINCIPALS,
     SESSION,
     SESSION_HEADER,
@@ -72,6 +71,7 @@ from toolscout.gateway.resume import (
     SessionResumer,
     name_session,
     read_owner,
+    sweep_daily,
 )
 from toolscout.gateway.server import build_server, format_client
 from toolscout.gateway.shims import McpApp, read_method
@@ -325,7 +325,7 @@ class _HttpGateway:
     async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         pages = self._pages.run() if self._pages is not None else contextlib.nullcontext()
         async with self._mcp_app.run(), pages:
-            work = (self._sweep_clients(), self._end_expired())
+            work = (sweep_daily(self._clients, self._store), self._end_expired())
             tasks = [asyncio.create_task(one) for one in work]
             try:
                 yield
@@ -345,17 +345,6 @@ class _HttpGateway:
         while True:
             await asyncio.sleep(EXPIRY_SECONDS)
             self._running.end(is_expired_stream)
-
-    async def _sweep_clients(self) -> None:
-        """Remove the sessions of clients that stayed away, at the start and then daily."""
-        while True:
-            try:
-                removed = await self._store.run_in_thread(self._clients.sweep)
-            except ToolscoutError as error:
-                _log.warning("Could not remove old sessions: %s", error)
-            else:
-                _log.info("Removed %d old sessions.", removed)
-            await asyncio.sleep(DAY_SECONDS)
 
     async def stop(self) -> None:
         """End streams in good order, give running requests some time, then end the rest."""

@@ -8,6 +8,7 @@ opened a session can resume it, and a session that its client has ended stays en
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -22,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.calls.results import KIND as RESULT_KIND
 from toolscout.calls.results import Results
+from toolscout.errors import ToolscoutError
 from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, read_header
 from toolscout.schemas import Json
 from toolscout.sessions.session_state import SESSION_KIND
@@ -31,8 +33,10 @@ from toolscout.stores.store import KeyLocks, Store
 CLIENT_KIND = "guest"  # the name under which existing stores have them
 HTTP = "http:"
 SSE = "sse:"
+STDIO = "stdio-"
+"""Of clients that share a gateway in the background."""
 PRINCIPALS = "principal:"
-SWEPT = (HTTP, SSE, PRINCIPALS)
+SWEPT = (HTTP, SSE, STDIO, PRINCIPALS)
 """Prefixes of the names of sessions that are deleted when nobody uses them."""
 DAY_SECONDS = 86_400.0
 SESSION_HEADER = "mcp-session-id"
@@ -42,6 +46,8 @@ SESSION = "toolscout.session"
 OK = 200
 NOT_FOUND = 404
 _FIRST_ID = "toolscout-resume"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +218,18 @@ def read_client(store: Store, name: str) -> KnownClient | None:
         return _STORED.validate_json(data) if data is not None else None
     except ValidationError:
         return None  # written by another version; the client has to initialize again
+
+
+async def sweep_daily(clients: KnownClients, store: BackgroundStore) -> None:
+    """Remove the sessions of clients that stayed away, at the start and then daily."""
+    while True:
+        try:
+            removed = await store.run_in_thread(clients.sweep)
+        except ToolscoutError as error:
+            _log.warning("Could not remove old sessions: %s", error)
+        else:
+            _log.info("Removed %d old sessions.", removed)
+        await asyncio.sleep(DAY_SECONDS)
 
 
 class SessionResumer:

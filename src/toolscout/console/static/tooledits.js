@@ -29,7 +29,7 @@ export class ToolEdits {
   edit(tool) {
     if (tool === this.editing) return;
     this.editing = tool;
-    if (this.answer) this.show();
+    if (this.answer) this.show(tool ? "form" : undefined);
   }
 
   path(tool = "") {
@@ -43,8 +43,9 @@ export class ToolEdits {
     try {
       const answer = await ask(this.path());
       if (JSON.stringify(answer) === JSON.stringify(this.answer)) return;
+      const isFirst = !this.answer;
       this.answer = answer;
-      this.show();
+      this.show(isFirst && this.editing ? "form" : undefined);
     } catch (error) {
       fill(
         this.root,
