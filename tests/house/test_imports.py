@@ -149,7 +149,7 @@ ORDERS = {
     """,
     "toolscout.daemon": """
         place
-        bridge daemon
+        bridge daemon relay
     """,
     "toolscout.cli": """
         output

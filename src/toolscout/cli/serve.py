@@ -13,14 +13,15 @@ import stat
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -201,7 +202,7 @@ async def _serve(
             follower = _Follower(gateway, mask)
             tasks = [asyncio.create_task(follower.run())]
             file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
-            daemon = _build_daemon(gateway, key) if key else None
+            daemon = _build_daemon(gateway, key, follower) if key else None
             if not http:
                 tasks.append(asyncio.create_task(_report(gateway, file, profile, daemon)))
             gc.freeze()  # a full collection would hold up every answer for a tenth of a second
@@ -218,13 +219,34 @@ async def _serve(
                 file.unlink(missing_ok=True)
 
 
-def _build_daemon(gateway: "Gateway", key: str) -> "Daemon":
+def _build_daemon(gateway: "Gateway", key: str, follower: "_Follower") -> "Daemon":
     from toolscout.daemon.daemon import Daemon
     from toolscout.daemon.place import Place, open_folder
 
     place = Place(open_folder(), key)
     place.write_variables(gateway.config.list_variables())
-    return Daemon(gateway, place, inputs.get_log_file(gateway.config, key))
+    daemon = Daemon(gateway, place, inputs.get_log_file(gateway.config, key))
+    daemon.open_console = partial(_open_console, gateway, follower, daemon)
+    return daemon
+
+
+@asynccontextmanager
+async def _open_console(
+    gateway: "Gateway", follower: "_Follower", daemon: "Daemon", path: Path, token: str
+) -> AsyncGenerator[None]:
+    """Serve the console of a daemon at a socket."""
+    await asyncio.to_thread(import_module, "toolscout.console.app")  # others are being served
+    from toolscout.console.app import Console, open_at
+
+    shown = Console.from_gateway(
+        gateway,
+        reload=follower.reload,
+        token=(inputs.find_user(), token),
+        list_clients=daemon.list_clients,
+    )
+    shown.activity.replay(list(daemon.past))
+    async with open_at(shown, path):
+        yield
 
 
 async def _serve_http(gateway: "Gateway", follower: "_Follower") -> None:
@@ -378,12 +400,13 @@ def _forward_stdin() -> Generator[None]:
 def console(
     paths: tuple[Path, ...], config_file: Path | None, port: int, open_browser: bool
 ) -> None:
-    """Browse and search a catalogue in a browser.
+    """Show the gateway in the background, or a catalogue, in a browser.
 
-    Starts no server: it shows the tools that your servers offered last.
+    If your clients share a gateway in the background, this shows its servers, clients, sessions and
+    savings, and lets you change them. Otherwise it shows the tools that your servers offered last,
+    and starts no server.
 
-    For the servers, sessions and savings of a running gateway, open the address that `toolscout
-    serve --http` prints: the gateway serves the same page.
+    A gateway over HTTP serves the same page: open the address that `toolscout serve --http` prints.
 
     \b
     Example:
@@ -394,7 +417,13 @@ def console(
     from toolscout.console.app import build_console, serve_console
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    if not paths and _find_daemon(config_file) is not None:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(_show_daemon(config_file, port, open_browser=open_browser))
+        return
     chosen = inputs.choose_catalog(paths, config_file)
+    if not paths:
+        click.echo("No gateway runs in the background, so only the tools are shown.", err=True)
 
     def announce(address: str) -> None:
         click.echo(f"{len(chosen.catalog):,} tools at {address}/ (press Ctrl-C to stop)")
@@ -404,3 +433,32 @@ def console(
     with suppress(KeyboardInterrupt):
         app = build_console(chosen.catalog, GatewayConfig(port=port), chosen.settings)
         asyncio.run(serve_console(app, ready=announce))
+
+
+def _find_daemon(config_file: Path | None) -> Path | None:
+    """Return the socket of the gateway in the background for a configuration, if one runs."""
+    from toolscout.cli.status import list_daemons, serves_config
+
+    found = (one for one in list_daemons() if serves_config(one, config_file))
+    return next((Path(one["socket"]) for one in found if "socket" in one), None)
+
+
+async def _show_daemon(config_file: Path | None, port: int, *, open_browser: bool) -> None:
+    """Let browsers see the console of the gateway in the background until Ctrl-C."""
+    from toolscout.daemon.relay import ConsoleRelay
+    from toolscout.gateway.listen import open_listener
+
+    relay = ConsoleRelay(partial(_find_daemon, config_file))
+    config = GatewayConfig(port=port)
+    with closing(open_listener(config)) as listener, TemporaryDirectory() as folder:
+        address = f"http://{config.host}:{listener.getsockname()[1]}/#token={relay.token}"
+
+        def announce() -> None:
+            click.echo(f"The gateway in the background at {address} (press Ctrl-C to stop)")
+            if open_browser:
+                # Other users of the machine can read the arguments of a browser.
+                page = Path(folder) / "console.html"
+                write_private(page, f"<script>location = {json.dumps(address)}</script>")
+                webbrowser.open(page.as_uri())
+
+        await relay.run(listener, announce)

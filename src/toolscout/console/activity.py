@@ -9,17 +9,19 @@ are refused, and `build_savings` gives the ledger's hours.
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from toolscout.errors import UnknownTool
+from toolscout.gateway.events import LogLine, Requested
 from toolscout.gateway.ledger import HOUR_SECONDS, Ledger, Tally
 from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.names import digest_session, to_one_line
 from toolscout.schemas import Json
 from toolscout.search.feedback import hash_query
-from toolscout.sessions.events import Answered, Called, Described, Searched
+from toolscout.sessions.events import Answered, Called, Described, Event, Searched
 
 SESSIONS_KEPT = 200
 EVENTS_KEPT = 500
@@ -223,6 +225,22 @@ class ActivityLog:
             if server and isinstance(event, Called):
                 self._servers.setdefault(server, ServerLog()).count(event)
             return log, logged
+
+    def replay(self, past: Iterable[tuple[float, Event]]) -> None:
+        """Take in what happened before, each event at its time."""
+        clock = self._clock
+        for at, event in past:
+            self._clock = partial(float, at)
+            match event:
+                case Requested():
+                    self.note_client(event.session, event.principal, event.client)
+                case Answered():
+                    self.add(event)
+                case LogLine():
+                    self.add_line(event.server, event.line)
+                case _:
+                    pass
+        self._clock = clock
 
     def add_line(self, server: str, line: str) -> None:
         """Add a line of a server's own log."""

@@ -7,6 +7,7 @@ A gateway serves it with `serve_http(pages=...)` and reports sessions, lists and
 import asyncio
 import contextlib
 import logging
+import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from toolscout.catalog import Catalog
-from toolscout.config.gateway import GatewayConfig
+from toolscout.config.gateway import GatewayConfig, TokenConfig
 from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog
 from toolscout.console.audit import AuditTable
 from toolscout.console.catalog import Costs, LintResults, ToolTable
@@ -37,7 +38,7 @@ from toolscout.gateway.events import CallDecided, LogLine, Requested, ServerChan
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import WebPages
 from toolscout.gateway.ledger import Ledger
-from toolscout.gateway.listen import serve_app
+from toolscout.gateway.listen import BACKLOG, serve_app, serve_at
 from toolscout.gateway.middleware import (
     Authenticator,
     Limiter,
@@ -47,6 +48,7 @@ from toolscout.gateway.middleware import (
     is_loopback,
     serve_healthz,
 )
+from toolscout.names import digest_session
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
@@ -58,6 +60,7 @@ from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
 
 SAVE_SECONDS = 60.0
+LOOPBACK = "127.0.0.1"
 
 _log = logging.getLogger(__name__)
 
@@ -81,9 +84,11 @@ class Console:
         encrypted_logins: EncryptedLogins | None = None,
         store: Store | None = None,
         edits: ConfigEdits | None = None,
+        list_clients: Callable[[], list[Json]] | None = None,
     ) -> None:
         self.config = config
         self.edits = edits
+        self._list_clients = list_clients
         self.emit = events.emit
         self.ledger = ledger
         self._scout = scout
@@ -126,17 +131,29 @@ class Console:
 
     @classmethod
     def from_gateway(
-        cls, gateway: Gateway, *, reload: Callable[[], Awaitable[None]] | None = None
+        cls,
+        gateway: Gateway,
+        *,
+        reload: Callable[[], Awaitable[None]] | None = None,
+        token: tuple[str, str] | None = None,
+        list_clients: Callable[[], list[Json]] | None = None,
     ) -> "Console":
         """Return the console of a gateway, subscribed to what happens there.
 
-        `reload` makes the gateway use its configuration file as it is now.
+        `reload` makes the gateway use its configuration file as it is now. `token`, a name and a
+        token, is the only one that is accepted instead of the gateway's. `list_clients` is given by
+        a daemon.
         """
         gateway.login_path = PAGE
         gateway.waiting_path = PLACE
+        config = gateway.config.gateway
+        if token is not None:
+            name, plain = token
+            tokens = {name: TokenConfig(token=plain)}
+            config = replace(config, host=LOOPBACK, tokens=tokens, issuers={}, origins=(), hosts=())
         return cls(
             gateway.scout,
-            gateway.config.gateway,
+            config,
             gateway.events,
             gateway.ledger,
             pool=gateway.pool,
@@ -144,6 +161,7 @@ class Console:
             encrypted_logins=gateway.encrypted_logins,
             store=gateway.store,
             edits=ConfigEdits(gateway, reload),
+            list_clients=list_clients,
         )
 
     @property
@@ -202,6 +220,18 @@ class Console:
             view = self._views[principal] = View(self._scout, principal)
         return view
 
+    @property
+    def _host(self) -> str:
+        if self.servers is None:
+            return "console"
+        return "gateway" if self._list_clients is None else "daemon"
+
+    def list_clients(self, view: View) -> list[Json]:
+        """Return the clients that are connected to a daemon, by the short ids of their sessions."""
+        view.refuse_limited("Clients are")
+        listed = self._list_clients() if self._list_clients is not None else []
+        return [{**client, "session": digest_session(client["session"])} for client in listed]
+
     def build_overview(self, view: View, states: Json) -> Json:
         """Return what there is, what it costs, and what the principal may do with it.
 
@@ -213,7 +243,7 @@ class Console:
         may_act = is_live and not view.is_limited
         return {
             "version": version("toolscout"),
-            "host": "gateway" if is_live else "console",
+            "host": self._host,
             "principal": view.principal.name,
             "tools": kinds[TOOL],
             "resources": kinds[RESOURCE] + kinds[TEMPLATE],
@@ -342,3 +372,35 @@ async def serve_console(
         console.stream.close()
 
     await serve_app(build_app(console), console.config, on_stop=end_streams, ready=ready, stop=stop)
+
+
+@contextlib.asynccontextmanager
+async def open_at(console: Console, path: Path) -> AsyncGenerator[None]:
+    """Serve a console at a local socket while this is entered."""
+    stop = asyncio.Event()
+    started = asyncio.Event()
+
+    async def end_streams() -> None:
+        console.stream.close()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        await asyncio.to_thread(path.chmod, 0o600)
+        listener.listen(BACKLOG)
+        serving = asyncio.create_task(
+            serve_at(
+                listener,
+                build_app(console),
+                console.config,
+                on_stop=end_streams,
+                ready=started.set,
+                stop=stop,
+            )
+        )
+        try:
+            waiting = asyncio.create_task(started.wait())
+            await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+            yield
+        finally:
+            stop.set()
+            await serving

@@ -124,6 +124,7 @@ class Routes:
         works: dict[str, Work] = {
             **{path: partial(asyncio.to_thread, work) for path, work in works_in_threads.items()},
             "/overview": self._get_overview,
+            "/clients": self._list_clients,
             "/servers": self._list_servers,
             "/servers/{name}/log": self._read_log,
             "/servers/{name}/approvals": self._list_held,
@@ -218,6 +219,9 @@ class Routes:
         servers = self._console.servers  # belongs to the event loop
         states = dict.fromkeys(STATES, 0) if servers is None else servers.count_states(view)
         return await asyncio.to_thread(self._console.build_overview, view, states)
+
+    async def _list_clients(self, view: View, request: Request) -> Answer:
+        return self._console.list_clients(view)
 
     async def _list_servers(self, view: View, request: Request) -> Answer:
         servers = self._console.servers

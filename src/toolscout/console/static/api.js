@@ -21,6 +21,15 @@ export function onUnauthorised(work) {
   askForToken = work;
 }
 
+/** Take a token out of the address, where `toolscout console` puts it. */
+export function takeToken() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (found) {
+    sessionStorage.setItem(KEY, found[1]);
+    history.replaceState(null, "", location.pathname);
+  }
+}
+
 export const hasToken = () => Boolean(read());
 
 /** Forget the token of this tab. */

@@ -1,6 +1,6 @@
 // The frame: pages by address, the connection, and dialogs over the pages.
 
-import { ask, follow, forget, hasToken, onUnauthorised } from "./api.js";
+import { ask, follow, forget, hasToken, onUnauthorised, takeToken } from "./api.js";
 import { audit } from "./audit.js";
 import { catalogue } from "./catalogue.js";
 import { askToken, showKeys } from "./dialogs.js";
@@ -48,7 +48,7 @@ function showTabs() {
     servers: Object.values(state.overview.servers).reduce((a, b) => a + b, 0),
     waiting: state.overview.waiting,
   };
-  const isLimited = state.overview.host === "gateway" && !state.overview.capabilities.audit;
+  const isLimited = ["gateway", "daemon"].includes(state.overview.host) && !state.overview.capabilities.audit;
   const names = Object.keys(PAGES).filter((name) => !isLimited || !FOR_ALL_ONLY.includes(name));
   fill(
     document.querySelector("#tabs"),
@@ -136,6 +136,7 @@ function changeTheme() {
 }
 
 function start() {
+  takeToken();
   onUnauthorised(askToken);
   fill(document.querySelector("#leave"), icon("leave"));
   document.querySelector("#leave").addEventListener("click", () => {

@@ -30,7 +30,7 @@ class Sessions {
     this.follows = true;
     this.onlyRefused = false;
     this.summary = h("p", { role: "status" });
-    this.clients = h("div", { hidden: true });
+    this.clients = h("section", { class: "stack", hidden: true });
     this.filter = h("div", { class: "row", role: "group", "aria-label": "What to show" });
     this.list = h("div", { class: "stack" }, skeleton(4, 84));
     this.detail = h("div", {});
@@ -60,6 +60,7 @@ class Sessions {
   }
 
   overview() {
+    this.loadClients();
     if (this.rows) this.show();
   }
 
@@ -83,6 +84,7 @@ class Sessions {
 
   async load(more = false) {
     const { shows } = this;
+    this.loadClients();
     try {
       if (shows) this.rows = await ask("refusals");
       else await this.loadPage(more);
@@ -93,6 +95,59 @@ class Sessions {
         problemCard(error, () => this.load()),
       );
     }
+  }
+
+  async loadClients() {
+    if (this.context.overview().host !== "daemon") return;
+    const clients = await ask("clients").catch(() => []);
+    this.clients.hidden = false;
+    fill(
+      this.clients,
+      h("h2", {}, `${plural(clients.length, "client")} connected`),
+      clients.length
+        ? h(
+            "div",
+            { class: "card scroll", tabindex: "0", role: "region", "aria-label": "Connected clients" },
+            h(
+              "table",
+              {},
+              h(
+                "thead",
+                {},
+                h(
+                  "tr",
+                  {},
+                  ["Client", "Profile", "Connected", "Requests"].map((name) =>
+                    h("th", { scope: "col", class: name === "Requests" ? "num" : null }, name),
+                  ),
+                ),
+              ),
+              h(
+                "tbody",
+                {},
+                clients.map((one) =>
+                  h(
+                    "tr",
+                    {},
+                    h(
+                      "td",
+                      {},
+                      h(
+                        "a",
+                        { href: address("sessions", { session: one.session }) },
+                        one.name || "a client that has not asked anything",
+                      ),
+                    ),
+                    h("td", {}, one.profile || "none"),
+                    h("td", {}, since(one.since)),
+                    h("td", { class: "num" }, whole(one.requests)),
+                  ),
+                ),
+              ),
+            ),
+          )
+        : h("p", { class: "soft" }, "No client uses the gateway now. It ends when nobody has used it for a while."),
+    );
   }
 
   async loadPage(more) {
@@ -193,14 +248,15 @@ class Sessions {
   }
 
   nothing() {
-    const isConsole = this.context.overview().host === "console";
+    const { host } = this.context.overview();
+    const isConsole = host === "console";
     return empty(
       "sessions",
       "No sessions yet",
       isConsole
         ? "This console has no gateway. A gateway shows its sessions here:"
         : "Connect a client to the gateway and its session appears here:",
-      h("code", {}, isConsole ? "toolscout serve --http" : `${location.origin}/mcp`),
+      h("code", {}, { console: "toolscout serve --http", daemon: "toolscout init" }[host] ?? `${location.origin}/mcp`),
     );
   }
 
