@@ -18,6 +18,7 @@ from toolscout.config.edits import to_toml
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig
+from toolscout.stores.store import Store
 
 UNSETTLED = ("configured", "known", "starting")
 GREETING = "ready to tell the time"
@@ -53,12 +54,20 @@ def write_config(folder: str, config: Config) -> Path:
 
 
 @contextmanager
-def gateway(*servers: ServerConfig, token: str = "", **options: Any) -> Generator[str]:
+def gateway(
+    *servers: ServerConfig,
+    token: str = "",
+    store: Store | None = None,
+    logins: Path | None = None,
+    **options: Any,
+) -> Generator[str]:
     """Serve servers of a file; yields the address once all of them are ready or have failed."""
     config = Config(servers=servers, gateway=GatewayConfig(**options))
     with (
         TemporaryDirectory(prefix="toolscout-") as folder,
-        served(file=write_config(folder, config), console=True) as running,
+        served(
+            file=write_config(folder, config), store=store, logins=logins, console=True
+        ) as running,
     ):
         assert running.known.wait(DEADLINE_SECONDS)
         asker = Asker(running.url, token)

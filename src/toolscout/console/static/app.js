@@ -74,6 +74,7 @@ async function loadOverview() {
   document.querySelector("#leave").hidden = !hasToken();
   if (!Object.keys(state.terms.states).length) state.terms = await ask("terms");
   showTabs();
+  drawer.overview();
   state.page?.overview?.(state.overview);
 }
 

@@ -40,6 +40,11 @@ export class Drawer {
     this.load(name, asked);
   }
 
+  /** Show what the answer of the overview, which may come later, allows. */
+  overview() {
+    for (const link of this.dialog.querySelectorAll("[data-edit]")) link.hidden = !this.mayEdit();
+  }
+
   async load(name, asked) {
     try {
       const [tool, why] = await Promise.all([
@@ -87,10 +92,14 @@ export class Drawer {
       h("span", { class: "soft small" }, tokens(tool.tokens)),
       copyButton(tool.name),
       tool.kind === "tool" &&
-        this.mayEdit() &&
         h(
           "a",
-          { class: "small", href: address("servers", { tools: tool.server, edit: tool.leaf }) },
+          {
+            class: "small",
+            href: address("servers", { tools: tool.server, edit: tool.leaf }),
+            hidden: !this.mayEdit(),
+            "data-edit": "",
+          },
           "Change or switch off",
         ),
     );

@@ -79,7 +79,7 @@ class Servers {
       this.rows = rows;
       for (const row of rows) if (this.held.has(row.name)) this.review(row);
       this.edits?.load();
-      if (!isSame) this.show();
+      if (!isSame || this.isStale) this.show();
     } catch (error) {
       fill(
         this.body,
@@ -89,6 +89,9 @@ class Servers {
   }
 
   show() {
+    // To draw the page anew would take the keyboard from somebody who types.
+    this.isStale = Boolean(this.edits?.isTyping());
+    if (this.isStale) return;
     // A button that is disabled meanwhile loses the focus.
     const focused = this.pressed || document.activeElement?.dataset?.key;
     const count = (state) => this.rows.filter((row) => row.state === state).length;

@@ -32,6 +32,11 @@ export class ToolEdits {
     if (this.answer) this.show(tool ? "form" : undefined);
   }
 
+  /** Tell whether a person is in a form. */
+  isTyping() {
+    return Boolean(this.root.querySelector(".tool-form")?.contains(document.activeElement));
+  }
+
   path(tool = "") {
     const rest = tool ? `/${encodeURIComponent(tool)}` : "";
     return `servers/${encodeURIComponent(this.server)}/tools${rest}`;
@@ -210,6 +215,7 @@ export class ToolEdits {
     this.editing = "";
     go(address("servers", { ...route().params, edit: "" }), { replace: true });
     this.show(`edit ${row.tool}`);
+    this.changed();
   }
 }
 
