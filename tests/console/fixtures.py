@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -99,14 +99,14 @@ def wait_for_entries(asker: Asker, count: int, **wanted: str) -> list[Json]:
 
 
 @contextmanager
-def console(*options: str) -> Generator[str]:
-    """Run `toolscout console`; yields its address."""
+def console(*options: str, env: Mapping[str, str] | None = None) -> Generator[str]:
+    """Run `toolscout console`; yields the address that it prints."""
     command = [sys.executable, "-m", "toolscout", "console", "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         try:
-            yield line.split(" at ")[1].split("/ ")[0]
+            yield line.split(" at ")[1].split(" (")[0].removesuffix("/")
         finally:
             process.terminate()
             process.wait(DEADLINE_SECONDS)

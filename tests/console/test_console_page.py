@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
@@ -395,9 +396,9 @@ def test_a_user_is_led_to_the_page_on_which_to_log_in(browser: Browser, tmp_path
         web = ServerConfig(
             name="web", transport=Transport.HTTP, url=world.url, oauth=True, login="user"
         )
-        options = {"tokens": TOKENS, "profiles": PROFILES, "logins": tmp_path}
+        people: dict[str, Any] = {"tokens": TOKENS, "profiles": PROFILES}
         with (
-            gateway(web, CLOCK, token="open sesame", **options) as url,
+            gateway(web, CLOCK, token="open sesame", logins=tmp_path, **people) as url,
             window(browser, url) as tab,
         ):
             tab.page.add_init_script("sessionStorage.setItem('toolscout.token', 'open sesame')")

@@ -65,7 +65,7 @@ class ConfigEdits:
         tools = await asyncio.to_thread(lambda: list(_build_rows(server, manifest)))
         return {"file": str(self._find_path(server)), "problem": problem, "tools": tools}
 
-    async def switch_server(self, view: View, name: str, action: str) -> None:
+    async def change_server(self, view: View, name: str, action: str) -> None:
         """Switch a server on or off, lastingly."""
         self._check(view)
         server = self._find_server(name)

@@ -267,7 +267,7 @@ class Routes:
             ids = frozenset(request.query_params.getlist("id"))
             return await servers.decide(view, name, action, ids)
         if action in SWITCHES:
-            await self._get_edits().switch_server(view, name, action)
+            await self._get_edits().change_server(view, name, action)
             return servers.find_row(view, name)
         if action != "login":
             row = await servers.run_action(view, name, action)

@@ -439,7 +439,7 @@ class Sessions {
 
   facts(one) {
     return [
-      ["Whose", isAnybody(one) ? "Anybody on this machine: no token is needed" : one.principal],
+      ["Whose", whoseText(one)],
       ["Profile", one.profile || "None: it sees all tools"],
       [
         "Connection",
@@ -453,6 +453,14 @@ class Sessions {
   }
 }
 
+/** Return whose a session is, in a sentence. */
+function whoseText(one) {
+  if (!isAnybody(one)) return one.principal;
+  return one.transport === "stdio"
+    ? "The user of this machine who started the client"
+    : "Anybody on this machine: no token is needed";
+}
+
 const isAnybody = (row) => row.principal === "anonymous";
 
 /** Return whose a session is, in a few words. */
@@ -460,7 +468,11 @@ function whose(row) {
   return h(
     "span",
     { class: "soft" },
-    [row.principal, row.profile && `profile ${row.profile}`, TRANSPORTS[row.transport]]
+    [
+      isAnybody(row) && row.transport === "stdio" ? "" : row.principal,
+      row.profile && `profile ${row.profile}`,
+      TRANSPORTS[row.transport],
+    ]
       .filter(Boolean)
       .join(" · "),
   );
