@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from benchmarks import fitting, report
+from benchmarks.daemon import measure_sharing
 from benchmarks.footprints import measure_import, measure_memory
 from benchmarks.gateway import measure_hops, measure_trust
 from benchmarks.leads import compute_leads, json_from_leads
@@ -437,6 +438,46 @@ def trust(rounds: int, as_json: bool, save_file: Path | None) -> None:
         found.to_json(),
         [report.tabulate_trust(found.to_json())],
         command=_repeat_command("trust", rounds=[rounds]),
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
+@main.command()
+@click.option(
+    "--clients",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Number of clients over stdio.",
+)
+@click.option(
+    "--servers",
+    type=click.IntRange(1, 10),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of servers; five are from PyPI and five from npm.",
+)
+@figures_option
+@save_option
+def daemon(clients: int, servers: int, as_json: bool, save_file: Path | None) -> None:
+    """Measure what clients save that share one gateway in the background.
+
+    Each client calls a tool of each server. Processes, memory and the time to the first
+    answer are measured with a gateway for each client, and then with one for all.
+
+    \b
+    Example:
+      python -m benchmarks daemon --clients 3
+    """
+    _report_progress("Starting all servers for each client …")
+    found = measure_sharing(clients, servers)
+    _print_figures(
+        found.to_json(),
+        [report.tabulate_sharing(found.to_json())],
+        command=_repeat_command("daemon", clients=[clients], servers=[servers]),
         as_json=as_json,
         save_file=save_file,
     )

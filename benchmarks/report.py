@@ -119,6 +119,23 @@ def tabulate_trust(found: Json) -> Table:
     return Table(title="Through the gateway, stdio", head=("", "median"), rows=rows)
 
 
+def tabulate_sharing(found: Json) -> Table:
+    """Return what clients cost that have a gateway each, and that share one."""
+    labels = {
+        "processes": ("processes", "{:,}"),
+        "megabytes": ("memory", "{:,.0f} MB"),
+        "first_seconds": ("first answer, first client", "{:.2f} s"),
+        "next_seconds": ("first answer, the others", "{:.2f} s"),
+        "call_ms": ("a call", "{:.2f} ms"),
+    }
+    rows = tuple(
+        (label, form.format(found["alone"][key]), form.format(found["shared"][key]))
+        for key, (label, form) in labels.items()
+    )
+    title = f"{found['clients']} clients over stdio, {found['servers']} servers"
+    return Table(title=title, head=("", "--no-daemon", "shared"), rows=rows)
+
+
 def _transit_table(transport: str, hops: Json) -> Table:
     figures, tools = hops["transits"][transport], f"{hops['tools']:,} tools"
     labels = {

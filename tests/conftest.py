@@ -1,6 +1,7 @@
 """What holds for all tests: properties are tried with the same examples on every machine."""
 
 import signal
+import subprocess
 import warnings
 from collections.abc import Iterator
 from functools import cache
@@ -30,6 +31,15 @@ def static_table() -> Iterator[None]:
         patch.setattr(encoder, "check_file", cache(encoder.check_file))
         patch.setattr(encoder.Table, "load", cache(encoder.Table.load))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_daemon_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """See to it that no test leaves a gateway in the background behind."""
+    yield
+    ours = str(tmp_path_factory.getbasetemp())
+    listed = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True).stdout
+    assert [line for line in listed.splitlines() if ours in line and "--as-daemon" in line] == []
 
 
 @pytest.fixture(scope="session")

@@ -196,7 +196,7 @@ def test_gateways_over_stdio_are_found_by_their_configuration(home: Path):
         async with client_of(config) as client:
             await known(client, "time__get_current_time")
             shown = await asyncio.to_thread(run)
-            while "time    ready" not in shown.stdout or "for mcp " not in shown.stdout:
+            while "time    ready" not in shown.stdout or "\nmcp " not in shown.stdout:
                 shown = await asyncio.to_thread(run, "--config", config)
             told = json.loads((await asyncio.to_thread(run, "--json")).stdout)
             assert f"process {told['pid']} since {told['started']}" in shown.stdout

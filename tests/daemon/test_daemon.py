@@ -15,6 +15,7 @@ from typing import Any
 import mcp_types as types
 import psutil
 import pytest
+from click.testing import CliRunner
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
@@ -23,6 +24,7 @@ from pydantic import FileUrl
 from gateway.fleet import TIME, configuration, known, text_of
 from gateway.test_subscriptions import EVERYTHING, needs_node
 from serving import DEADLINE_SECONDS, eventually
+from toolscout.cli import main
 from toolscout.clients import discovery
 from toolscout.daemon.bridge import find_default_config
 from toolscout.daemon.place import connect, find_place, greet
@@ -369,18 +371,21 @@ def test_sessions_that_nobody_resumes_are_removed_and_others_go_on(
 
 
 def test_status_doctor_logs_and_stop_know_the_gateway_and_its_clients(
-    machine: Machine, tmp_path: Path
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setenv("HOME", str(machine.home))
     with machine.config.open("a", encoding="utf-8") as file:
         file.write("[gateway.profiles.clock]\nservers = ['time']\n")
-    config = ("--config", str(machine.config))
 
-    def check() -> list[dict[str, str]]:
-        checks = json.loads(machine.run("doctor", "--json", *config).stdout)["checks"]
+    def ask(*words: str, config: Path = machine.config) -> str:
+        return CliRunner().invoke(main, [*words, "--config", str(config)]).stdout
+
+    def check(config: Path = machine.config) -> list[dict[str, str]]:
+        checks = json.loads(ask("doctor", "--json", config=config))["checks"]
         return [check for check in checks if check["name"] == "background"]
 
     def tell_clients() -> list[dict[str, Any]]:
-        report = machine.run("status", "--json", *config).stdout
+        report = ask("status", "--json")
         return json.loads(report)["clients"] if report else []
 
     async def use() -> None:
@@ -392,30 +397,27 @@ def test_status_doctor_logs_and_stop_know_the_gateway_and_its_clients(
             assert one["requests"] > 0
             assert one["session"] != other["session"]
             assert [one["profile"], other["profile"]] == ["", "clock"]
-            assert "profile" in machine.run("status", *config).stdout
+            assert "profile" in ask("status")
 
             [daemon] = machine.list_daemons()
             [told] = check()
             assert told["state"] == "ok"
             assert told["text"].startswith(f"process {daemon.pid}, toolscout ")
-            assert "Serving the clients" in machine.run("logs", "-n", "1000", *config).stdout
+            assert "Serving the clients" in ask("logs", "-n", "1000")
 
-            stopped = machine.run("stop", *config).stdout
+            stopped = ask("stop")
             assert stopped.startswith(f"Stopped process {daemon.pid}. Its 2 clients will start")
             assert machine.list_daemons() == []
-            assert "No gateway runs" in machine.run("stop", *config).stdout
+            assert "No gateway runs" in ask("stop")
             [told] = check()
             assert told["text"].startswith("no gateway runs for")
             assert '"timezone": "UTC"' in text_of(await first.call_tool("tool_call", NOW))
 
             # What doctor finds out of order.
             [daemon] = machine.list_daemons()
-            elsewhere = configuration(machine.home, {})
-            for state, text in (("ok", "started as toolscout serve"), ("ok", "no gateway runs")):
-                checks = machine.run("doctor", "--json", "--config", str(elsewhere)).stdout
-                assert [state, True] in [
-                    [one["state"], text in one["text"]] for one in json.loads(checks)["checks"]
-                ]
+            other, none = check(configuration(machine.home, {}))
+            assert f"started as toolscout {' '.join(machine.words)}" in other["text"]
+            assert none["text"].startswith("no gateway runs for")
             daemon.kill()
             await eventually(lambda: not daemon.is_running())
             stale, _ = check()

@@ -80,7 +80,7 @@ class FirstRun:
 
 
 @pytest.fixture(scope="module")
-def first_run(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> FirstRun:
+def first_run(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> Iterator[FirstRun]:
     newcomer = make_newcomer(tmp_path_factory.mktemp("ada") / "home", registry)
     init = newcomer.run("toolscout", "init", "--yes")
     doctor = newcomer.run("toolscout", "doctor")
@@ -97,7 +97,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> F
             return listed, found, text_of(await client.call_tool("tool_call", call))
 
     listed, found, called = asyncio.run(use())
-    return FirstRun(
+    yield FirstRun(
         newcomer=newcomer,
         init=init,
         doctor=doctor,
@@ -106,6 +106,8 @@ def first_run(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> F
         found=found,
         called=called,
     )
+    # The client is gone, and the gateway that it shared waits for the next one.
+    assert "Stopped process" in newcomer.run("toolscout", "stop").text
 
 
 def test_init_finds_every_server_and_moves_it_behind_toolscout(first_run: FirstRun):

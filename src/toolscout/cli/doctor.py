@@ -30,7 +30,7 @@ import click
 from toolscout.cli import ExitCode, inputs
 from toolscout.cli.output import NAME_SHOWN, echo_json, format_count
 from toolscout.cli.servers import format_offer
-from toolscout.cli.status import fetch_json, serves_config
+from toolscout.cli.status import fetch_json, is_daemon_of
 from toolscout.clients.discovery import (
     OWN,
     Machine,
@@ -466,7 +466,7 @@ def _check_daemons(place: Path) -> Iterator[Check]:
     for path, said in ask_daemons(folder):
         remove = f"rm {shlex.quote(str(path))}"
         if said:
-            running += serves_config(said, place)
+            running += is_daemon_of(said, place)
             yield _check_daemon(name, said, place)
         elif said is None:
             text = f"{path} was left behind by a gateway that was killed."
@@ -487,7 +487,7 @@ def _check_daemon(name: str, said: Json, place: Path) -> Check:
     if not is_file(Path(said["config"])):
         text = f"{text}. Its configuration {said['config']} does not exist any more."
         return Check("warn", name, text, "toolscout stop --all")
-    if not serves_config(said, place):
+    if not is_daemon_of(said, place):
         return Check("ok", name, f"{text}; started as toolscout {shlex.join(said['command'])}")
     if said["version"] != mine:
         text = f"{text}. Installed is {mine}."

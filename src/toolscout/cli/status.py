@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -138,7 +138,7 @@ def stop(path: Path | None, every: bool) -> None:
     Example:
       toolscout stop
     """
-    running = [one for one in list_daemons() if every or serves_config(one, path)]
+    running = [one for one in list_daemons() if every or is_daemon_of(one, path)]
     for one in running:
         with suppress(ProcessLookupError):
             os.kill(one["pid"], signal.SIGTERM)
@@ -154,7 +154,8 @@ def stop(path: Path | None, every: bool) -> None:
         note = f" Its {count} will start another with the next request." if one["clients"] else ""
         click.echo(f"Stopped process {one['pid']}.{note}")
     if not running:
-        click.echo("No gateway runs in the background.")
+        subject = "" if every else f" for {inputs.find_config_file(path)}"
+        click.echo(f"No gateway runs in the background{subject}.")
 
 
 def list_daemons() -> list[Json]:
@@ -168,7 +169,7 @@ def list_daemons() -> list[Json]:
     return []
 
 
-def serves_config(daemon: Json, path: Path | None) -> bool:
+def is_daemon_of(daemon: Json, path: Path | None) -> bool:
     """Tell whether a gateway in the background serves a configuration, or the default one."""
     return Path(daemon["config"]).resolve() == inputs.find_config_file(path).resolve()
 
@@ -185,7 +186,7 @@ def logs(path: Path | None, follow: bool, lines: int) -> None:
       toolscout logs -f
     """
     # A running gateway knows its log even if its configuration cannot be read any more.
-    files = [Path(one["log"]) for one in list_daemons() if serves_config(one, path)]
+    files = [Path(one["log"]) for one in list_daemons() if is_daemon_of(one, path)]
     if not files:
         config = inputs.read_servers(path)
         files = list(inputs.get_logs_folder(config).glob("*.log"))
@@ -194,17 +195,18 @@ def logs(path: Path | None, follow: bool, lines: int) -> None:
         problem = "has no log yet"
         remedy = "It begins when a client starts `toolscout serve`."
         raise InvalidFile(str(inputs.find_config_file(path)), problem, remedy=remedy)
-    log = file.open(encoding="utf-8", errors="replace")
-    click.echo("".join(deque(log, lines)), nl=False)
-    while follow:
-        text = log.read()
-        click.echo(text, nl=False)
-        if text:
-            continue
-        time.sleep(FOLLOW_SECONDS)
-        if file.exists() and not os.path.samestat(file.stat(), os.fstat(log.fileno())):
-            log.close()  # it was renamed, and a new one begun
-            log = file.open(encoding="utf-8", errors="replace")
+    with ExitStack() as opened:
+        log = opened.enter_context(file.open(encoding="utf-8", errors="replace"))
+        click.echo("".join(deque(log, lines)), nl=False)
+        while follow:
+            text = log.read()
+            click.echo(text, nl=False)
+            if text:
+                continue
+            time.sleep(FOLLOW_SECONDS)
+            if file.exists() and not os.path.samestat(file.stat(), os.fstat(log.fileno())):
+                opened.close()  # it was renamed, and a new one begun
+                log = opened.enter_context(file.open(encoding="utf-8", errors="replace"))
 
 
 def _print_reports(reports: list[Json], *, as_json: bool) -> None:

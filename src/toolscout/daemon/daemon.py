@@ -83,6 +83,7 @@ class Daemon:
         self._inode = 0
         self._version = version("toolscout")
         self._stop = asyncio.Event()
+        self._reason = "it was asked to stop"
         self._idle: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._consoles = 0
@@ -111,6 +112,7 @@ class Daemon:
                 sweeping.cancel()
                 self._withdraw()
                 server.close()
+                _log.info("Ending: %s.", self._reason)
                 await self._leave()
 
     def _withdraw(self) -> None:
@@ -156,7 +158,12 @@ class Daemon:
         if self._idle is not None:
             self._idle.cancel()
         seconds = self._gateway.config.gateway.daemon_seconds
-        self._idle = asyncio.get_running_loop().call_later(seconds, self._stop.set)
+        reason = f"no client for {seconds:g} s"
+        self._idle = asyncio.get_running_loop().call_later(seconds, self._end, reason)
+
+    def _end(self, reason: str) -> None:
+        self._reason = reason
+        self._stop.set()
 
     def _wait_if_alone(self) -> None:
         if not (self.clients or self._consoles or self._stop.is_set()):
@@ -227,8 +234,8 @@ class Daemon:
         """Return the answer to a greeting, and the client if it is accepted."""
         if greeting.get(ABOUT):
             return self.describe(), None
-        if greeting.get(LEAVE) or _is_newer(greeting["version"], self._version):
-            self._stop.set()
+        if _is_newer(greeting["version"], self._version):
+            self._end(f"toolscout {greeting['version']} takes over")
         profile = str(greeting["profile"])
         name = f"{STDIO}{greeting['session']}"
 
@@ -259,7 +266,9 @@ class Daemon:
 
         async def find_session(context: Context) -> Session:
             principal = self._find_principal(client.profile, self._gateway.config.gateway)
-            client.name = format_client(context)
+            if not client.requests:
+                client.name = format_client(context)
+                _log.info("%s has connected.", client.name or "A client without a name")
             client.requests += 1
             if not self._known.is_fresh(session.id):
                 await self._gateway.store.run_in_thread(partial(self._known.touch, session.id))
@@ -274,6 +283,8 @@ class Daemon:
             await server.run(read, write, server.create_initialization_options())
         finally:
             self.clients.discard(client)
+            if client.requests:
+                _log.info("%s has left.", client.name or "A client without a name")
             self._wait_if_alone()
             if not client.is_leaving:
                 await self._gateway.store.run_in_thread(partial(self._known.forget, session.id))

@@ -228,7 +228,8 @@ async def sweep_daily(clients: KnownClients, store: BackgroundStore) -> None:
         except ToolscoutError as error:
             _log.warning("Could not remove old sessions: %s", error)
         else:
-            _log.info("Removed %d old sessions.", removed)
+            if removed:
+                _log.info("Removed %d old sessions.", removed)
         await asyncio.sleep(DAY_SECONDS)
 
 
