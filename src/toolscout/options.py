@@ -59,7 +59,7 @@ class Flags(TypedDict, total=False):
     identity: bool
     """Two entries that differ here are different servers; implies `needs_restart`."""
     needs_restart: bool
-    """A running server has to be restarted before a new value takes effect."""
+    """A running server, or the gateway, has to be restarted before a new value takes effect."""
     only: tuple[StrEnum, ...]
     """The kinds of entry that take this option, empty for all; implies `needs_restart`."""
 
@@ -164,6 +164,11 @@ class Options:
                     for key, item in table.items()
                 }
         return replace(cast("Any", self), **changed)
+
+    def list_changes(self, new: Self) -> list[Option]:
+        """Return the options that have other values in `new`."""
+        options = list_options(type(self))
+        return [one for one in options if getattr(self, one.name) != getattr(new, one.name)]
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return the values of secret options as they are; of resolved options, in plain text."""

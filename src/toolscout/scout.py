@@ -120,6 +120,12 @@ class Scout:
         """How past calls change the order of hits."""
         return self._engine.usage.feedback
 
+    def change_settings(self, settings: Settings) -> None:
+        """Let all sessions follow other settings from now on; the encoder stays the same."""
+        self._engine = replace(self._engine, settings=settings)
+        for session in list(self._sessions.values()):
+            session.follow(self._engine)
+
     def connect(self, server: str, executor: Executor) -> None:
         """Run the tools of a server with this executor from now on."""
         self._executors[server] = executor

@@ -169,6 +169,7 @@ class Settings(Options):
         ENCODER_CHECK,
         "How a search compares meaning: by built-in vectors, by a small model (needs the `onnx` "
         "extra), or not at all. `[gateway]` takes it as well.",
+        needs_restart=True,
     )
     limit: int = declare(5, check_whole(1, 20), "Maximum hits per query.")
     reply_tokens: int = declare(

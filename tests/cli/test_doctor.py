@@ -447,6 +447,21 @@ def test_servers_are_started_only_when_asked_for(home: Path):
     assert "fail  start bad: " in started.stdout
 
 
+def test_a_change_to_a_tool_that_its_server_does_not_have_is_told(home: Path):
+    words = json.dumps(["-m", "mcp_server_time"])
+    place = configure(
+        f"[servers.time]\n{PYTHON}\nargs = {words}\n"
+        "[servers.time.tools.convert_tme]\nenabled = false\n"
+    )
+    CliRunner().invoke(main, ["servers", "test"])
+
+    state, text, remedy = checked("tools")
+
+    assert (state, remedy) == ("warn", f"Change {place}.")
+    assert text.startswith("Setting 'servers.time.tools.convert_tme' is for a tool that the")
+    assert text.endswith("Use 'convert_time'.")
+
+
 def test_servers_whose_tools_are_not_known_are_named_once_there_is_a_cache(home: Path):
     configure(f"[servers.time]\n{PYTHON}\nargs = ['-m', 'mcp_server_time']\n[servers.b]\n{PYTHON}")
 

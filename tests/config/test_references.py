@@ -1,7 +1,9 @@
 """References to variables, files, the keychain and commands."""
 
 import json
+import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -199,6 +201,33 @@ def test_without_the_package_the_keychain_says_what_to_install(monkeypatch: pyte
 
     with pytest.raises(InvalidConfig, match=r"Run `pip install 'toolscout\[keyring\]'`"):
         expand("${keyring:absent}", {})
+
+
+def test_a_server_starts_with_what_the_keychain_of_its_process_has(tmp_path: Path):
+    file = tmp_path / "toolscout.toml"
+    words = json.dumps(["-m", "mcp_server_time", "--local-timezone", "${keyring:zone}"])
+    file.write_text(
+        f"[servers.time]\ncommand = {json.dumps(sys.executable)}\nargs = {words}\n"
+        f"[gateway]\ncache = {json.dumps(str(tmp_path / 'gateway.db'))}\n"
+    )
+    keychain = tmp_path / "keychain.json"
+    env = os.environ | {
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHON_KEYRING_BACKEND": "config.keychain.Keychain",
+        "KEYCHAIN_FILE": str(keychain),
+    }
+    keychain.write_text("{}")
+    command = [sys.executable, "-m", "toolscout", "servers", "test", "--config", str(file)]
+
+    def test() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    said = test().stdout
+    assert "refers to ${keyring:zone}, which the keychain does not have." in " ".join(said.split())
+    keychain.write_text(json.dumps({"toolscout/zone": "Asia/Tokyo"}))
+    done = test()
+    assert done.returncode == 0, done.stdout
+    assert "Tokyo" not in done.stdout
 
 
 def test_a_command_runs_once_and_gives_what_it_prints(tmp_path: Path):

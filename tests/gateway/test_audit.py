@@ -180,7 +180,7 @@ def test_a_reload_is_recorded_with_the_names_of_what_changed():
     [entry] = events_of(list(read_entries(store)), "reload")
     assert entry["added"] == ["tokens.eve", "servers.missing"]
     assert entry["removed"] == ["tokens.bob", "servers.time"]
-    assert entry["changed"] == ["max_calls", "tokens.ann"]
+    assert entry["changed"] == ["tokens.ann", "max_calls"]
     assert "new token" not in json.dumps(entry)
 
 

@@ -1,24 +1,36 @@
 """Options are declared once, and docs/configuration.md shows them all."""
 
+import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
 import click
+import mcp_types as types
 import pytest
+from mcp.client import Client
 
+from gateway.fleet import always
 from house.test_generated import ROOT, load_generator
+from servers.openapi.services import Service
+from serving import DEADLINE_SECONDS, eventually
 from toolscout.cli import main
 from toolscout.config.file import read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.references import anchor_options, resolve_options
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig
+from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.middleware import ANONYMOUS
+from toolscout.gateway.server import build_server
 from toolscout.options import TEXT, Options, check_whole, declare, list_options
 from toolscout.servers.openapi.document import read_document
 from toolscout.servers.openapi.operations import tools_from_openapi
+from toolscout.stores import MemoryStore
+from toolscout.tools import Effect
 
 GENERATOR = load_generator()
 GROUPS: dict[str, type[Options]] = GENERATOR.OPTIONS
@@ -124,6 +136,48 @@ def test_the_openapi_example_gives_the_tools_that_the_page_names(tmp_path: Path)
 
     for tool in tools_from_openapi(read_document(path), "pets"):
         assert f"`{tool.name}`" in page
+
+
+def test_the_openapi_example_calls_an_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = PAGE.read_text(encoding="utf-8")
+    [document] = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    [example] = re.findall(r"^```toml\n(\[servers\.pets\].*?)^```", page, re.M | re.S)
+    (tmp_path / "pets.yaml").write_text(document, encoding="utf-8")
+    monkeypatch.setenv("PETS_TOKEN", "s3cret-pets")
+    asked: list[str] = []
+
+    async def refuse(context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="decline")
+
+    async def work(service: Service) -> None:
+        file = tmp_path / "toolscout.toml"
+        config = read_config(file, example.replace("https://pets.example/v1", service.url))
+        async with asyncio.timeout(DEADLINE_SECONDS), Gateway(config, MemoryStore()) as gateway:
+            await eventually(lambda: len(gateway.catalog) == 2)
+            listed = gateway.catalog.get("pets__listPets")
+            deleted = gateway.catalog.get("pets__delete_pets_id")
+            assert listed is not None
+            assert deleted is not None
+            assert (listed.effect, deleted.effect) == (Effect.READ, Effect.DESTRUCTIVE)
+            assert listed.input_schema["properties"] == {}
+            session = gateway.open_session("ann")
+            gateway.restrict_session(session, ANONYMOUS)
+            server = build_server(gateway, always(session))
+            async with Client(server, elicitation_callback=refuse) as client:
+                call = {"name": listed.name}
+                found = await client.call_tool("tool_call", call)
+                assert found.structured_content == {"ok": True}
+                call = {"name": deleted.name, "arguments": {"id": 7}}
+                assert (await client.call_tool("tool_call", call)).is_error
+
+    with closing(Service()) as service:
+        asyncio.run(work(service))
+    [seen] = service.seen
+    assert (seen.method, seen.target) == ("GET", "/base/pets?kind=cat")
+    assert seen.headers["authorization"] == "Bearer s3cret-pets"
+    assert seen.headers["x-team"] == "blue"
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("name", ["host", "port", "mode", "split_calls"])

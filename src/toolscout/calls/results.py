@@ -89,7 +89,7 @@ class Results:
         """`limit` is the tokens of a page; `kept` and `max_bytes` bound what the store holds."""
         self._store = store
         self._owner = owner
-        self._limit = limit
+        self.limit = limit
         self._kept = kept
         self._max_bytes = max_bytes
         self.on_keep: Callable[[str, int], None] = lambda key, size: None
@@ -98,8 +98,8 @@ class Results:
     def cut_page(self, text: str) -> Page:
         """Return the first page of a text, and keep the text if there are more."""
         # A token has at least one character, so a short text needs no count.
-        is_short = text.isascii() and len(text) <= self._limit
-        if is_short or cut(text, 0, self._limit) == len(text):
+        is_short = text.isascii() and len(text) <= self.limit
+        if is_short or cut(text, 0, self.limit) == len(text):
             return Page(text=text, end=len(text), total=len(text))
         page = self._cut_piece(self._keep(text), 0)
         if not page.handle:
@@ -128,7 +128,7 @@ class Results:
             if not isinstance(words, str) or not 0 < len(words) <= MAX_WORDS:
                 raise errors.InvalidRequest.from_words(MAX_WORDS)
             start = _read_number("start", given.get("start", 0), 0, len(kept.text) - 1)
-            return _search(kept, words, start, self._limit)
+            return _search(kept, words, start, self.limit)
         return self._cut_piece(kept, *self._find_range(kept.text, given))
 
     def clear(self) -> None:
@@ -139,7 +139,7 @@ class Results:
 
     def _find_range(self, text: str, given: Json) -> tuple[int, int]:
         if not given:
-            return cut(text, 0, self._limit), len(text)
+            return cut(text, 0, self.limit), len(text)
         if "line" in given:
             return _find_line_range(text, given["line"], None)
         if "lines" in given:
@@ -154,7 +154,7 @@ class Results:
     def _cut_piece(self, kept: _Kept, start: int, stop: int | None = None) -> Page:
         """Return the page from `start`; its note says how to read on as far as `stop`."""
         text = kept.text
-        end = cut(text, start, self._limit, stop)
+        end = cut(text, start, self.limit, stop)
         page = Page(text=text[start:end], start=start, end=end, total=len(text))
         lost = errors.END_LOST.format(lost=kept.lost) if kept.lost else ""
         if end == len(text):

@@ -340,10 +340,15 @@ def _check_cache(config: Config, file: Path) -> Iterator[Check]:
 
 
 def _check_tools(config: Config, file: Path) -> Iterator[Check]:
-    """Warn about servers that have not listed their tools yet, once any server may have."""
+    """Warn about servers that have not listed their tools yet, once any server may have.
+
+    Of the others, warn about single tools that the configuration changes in vain.
+    """
     is_elsewhere = bool(config.gateway.store)
     if find_spec("mcp") is None or is_elsewhere or not is_file(file) or not config.servers:
         return
+    from toolscout.servers.listings import find_override_problems
+
     with suppress(ToolscoutError, sqlite3.Error):  # the check of the cache says why
         unknown = list(inputs.recall_tools(config).unlisted)
         if unknown:
@@ -352,6 +357,10 @@ def _check_tools(config: Config, file: Path) -> Iterator[Check]:
             yield Check("warn", "tools", text, remedy)
         else:
             yield Check("ok", "tools", "the tools of all servers are known")
+        with inputs.open_known_store(config) as store:
+            problems = list(find_override_problems(config, store)) if store is not None else []
+        for problem in problems:
+            yield Check("warn", "tools", problem, f"Change {config.source}.")
 
 
 def _check_effects(config: Config) -> Iterator[Check]:

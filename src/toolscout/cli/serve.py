@@ -31,6 +31,7 @@ from toolscout.cli.approvals import list_unlocked
 from toolscout.config.documents import write_private
 from toolscout.config.file import Config, build_demo_config, read_config
 from toolscout.config.gateway import GatewayConfig
+from toolscout.config.references import forget_secrets
 from toolscout.config.secrets import SecretMask
 from toolscout.errors import InvalidFile, ToolscoutError
 from toolscout.options import list_options
@@ -147,13 +148,20 @@ def serve(
         "split_calls": split_calls or None,
     }
     given = {key: value for key, value in changes.items() if value is not None}
-    config = replace(config, gateway=replace(config.gateway, **given))
+
+    def adjust(config: Config) -> Config:
+        """Return a configuration with the options of the command line, and log as it says."""
+        level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
+        set_up_log(config.gateway.log, level, mask, log_file)
+        return replace(config, gateway=replace(config.gateway, **given))
+
+    mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
+    named = replace(config, gateway=replace(config.gateway, **given))
+    log_file = inputs.get_log_file(named, key) if key else None
+    config = adjust(config)
     if profile:
         config.gateway.find_profile(profile)
     lock = _read_lock(config) if locked else None
-    level = os.environ.get("TOOLSCOUT_LOG", config.gateway.log_level.value).upper()
-    mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
-    set_up_log(config.gateway.log, level, mask, inputs.get_log_file(config, key) if key else None)
     for note in config.notes:
         _log.warning("%s", note)
     with suppress(FileNotFoundError):  # the demo has no file
@@ -165,7 +173,7 @@ def serve(
     with suppress(KeyboardInterrupt), _forward_stdin() if is_typed else nullcontext():
         if is_typed:
             click.echo(BY_HAND, err=True)
-        asyncio.run(_serve(config, mask, profile or "", lock, http=http, key=key))
+        asyncio.run(_serve(config, mask, adjust, profile or "", lock, http=http, key=key))
 
 
 def _read_lock(config: Config) -> "Lock":
@@ -183,6 +191,7 @@ def _read_lock(config: Config) -> "Lock":
 async def _serve(
     config: Config,
     mask: SecretMask,
+    adjust: Callable[[Config], Config],
     profile: str,
     lock: "Lock | None",
     *,
@@ -199,7 +208,7 @@ async def _serve(
         async with Gateway(config, store, tokens=tokens, lock=lock) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
-            follower = _Follower(gateway, mask)
+            follower = _Follower(gateway, mask, adjust)
             tasks = [asyncio.create_task(follower.run())]
             file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
             daemon = _build_daemon(gateway, key, follower) if key else None
@@ -305,10 +314,13 @@ async def _report(gateway: "Gateway", file: Path, profile: str, daemon: "Daemon 
 class _Follower:
     """Reloads the configuration on SIGHUP, and when its file has changed."""
 
-    def __init__(self, gateway: "Gateway", mask: SecretMask) -> None:
+    def __init__(
+        self, gateway: "Gateway", mask: SecretMask, adjust: Callable[[Config], Config]
+    ) -> None:
         self._gateway = gateway
         self._source = gateway.config.source
         self._mask = mask
+        self._adjust = adjust
         self._secrets = set(gateway.config.list_secrets())
         self._seen = _stamp(self._source)
 
@@ -330,12 +342,13 @@ class _Follower:
         """Use the file as it is now; raises, and changes nothing, if that is impossible."""
         self._seen = _stamp(self._source)
         _check_writers(self._source)
-        config = read_config(self._source)
+        config = await asyncio.to_thread(read_config, self._source)
+        forget_secrets()
         # Old secrets stay masked: a server that is removed may still log a line.
-        self._secrets.update(config.list_secrets())
+        self._secrets.update(await asyncio.to_thread(config.list_secrets))
         self._mask.update(self._secrets, kinds=config.list_redacted())
-        await self._gateway.reload(config)
-        _log.info("Reloaded the servers, tokens and profiles of %s.", self._source.name)
+        await self._gateway.reload(self._adjust(config))
+        _log.info("Reloaded %s.", self._source.name)
 
 
 def _check_writers(path: Path) -> None:

@@ -42,22 +42,6 @@ from toolscout.schemas import Json, is_list, is_object
 from toolscout.tools import Effect, Tool
 
 COVERED_TOOLS = 100_000
-ACCESS_OPTIONS = (
-    "hosts",
-    "issuers",
-    "max_calls",
-    "max_requests",
-    "max_sessions",
-    "max_stored_bytes",
-    "origins",
-    "profiles",
-    "rules",
-    "public_url",
-    "tokens",
-)
-"""Options of the gateway that decide who may use it, and that a reload changes."""
-
-
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
@@ -331,8 +315,10 @@ class GatewayConfig(Options):
     split_calls: bool = declare(
         False, FLAG, "Offer `tool_read`, `tool_write` and `tool_destroy` instead of `tool_call`."
     )
-    host: str = declare("127.0.0.1", TEXT, "Address to listen on.")
-    port: int = declare(8765, check_whole(0, 65_535), "Port to listen on; 0 picks a free one.")
+    host: str = declare("127.0.0.1", TEXT, "Address to listen on.", needs_restart=True)
+    port: int = declare(
+        8765, check_whole(0, 65_535), "Port to listen on; 0 picks a free one.", needs_restart=True
+    )
     hosts: tuple[str, ...] = declare((), NAMES, "Further `Host` headers to accept.")
     origins: tuple[str, ...] = declare((), NAMES, "Further `Origin` headers to accept.")
     tokens: Mapping[str, TokenConfig] = declare(
@@ -380,6 +366,7 @@ class GatewayConfig(Options):
         TEXT,
         "SQLite file for state that outlives a run; by default in your cache folder.",
         path=True,
+        needs_restart=True,
     )
     store: str = declare(
         "",
@@ -387,6 +374,7 @@ class GatewayConfig(Options):
         "PostgreSQL database to use instead of that file, which several gateways can share: "
         "`postgresql://…`.",
         secret=True,
+        needs_restart=True,
     )
     login_keys: tuple[str, ...] = declare(
         (),
@@ -395,6 +383,7 @@ class GatewayConfig(Options):
         "The first encrypts, all decrypt. Left out, a key is made in a file beside the cache. See "
         "[logins](gateway.md#logins-of-each-user).",
         secret=True,
+        needs_restart=True,
     )
     log: LogFormat = declare(LogFormat.TEXT, check_choice(LogFormat), "How log lines look.")
     log_level: LogLevel = declare(
@@ -404,12 +393,14 @@ class GatewayConfig(Options):
         True,
         FLAG,
         "Keep a record of searches, calls, refusals and changes; `toolscout audit` shows it.",
+        needs_restart=True,
     )
     audit_file: str = declare(
         "",
         TEXT,
         "File that gets the entries of the audit record too, as JSON lines.",
         path=True,
+        needs_restart=True,
     )
     audit_arguments: bool = declare(
         False, FLAG, "Put the arguments of calls into the audit record, not only their digest."
@@ -438,7 +429,11 @@ class GatewayConfig(Options):
         unit="seconds",
     )
     max_body_bytes: int = declare(
-        8 << 20, check_whole(1_024, 1 << 30), "The largest HTTP request.", unit="bytes"
+        8 << 20,
+        check_whole(1_024, 1 << 30),
+        "The largest HTTP request.",
+        unit="bytes",
+        needs_restart=True,
     )
     max_requests: int = declare(
         3_000,
@@ -464,12 +459,14 @@ class GatewayConfig(Options):
         500,
         check_whole(1, 1_000_000),
         "Connections over which no valid token has come yet; of more, the oldest are closed.",
+        needs_restart=True,
     )
     read_seconds: float = declare(
         30.0,
         check_number(0.1, 3_600),
         "How long an HTTP client may take to send the head of a request, and then its body.",
         unit="seconds",
+        needs_restart=True,
     )
     first_search_seconds: float = declare(
         5.0,
@@ -495,6 +492,7 @@ class GatewayConfig(Options):
         check_number(0, 3_600),
         "How long running calls may continue when the gateway stops.",
         unit="seconds",
+        needs_restart=True,
     )
 
     def __post_init__(self) -> None:

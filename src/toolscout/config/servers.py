@@ -573,13 +573,9 @@ class ServerConfig(Options):
             pairs += [(mine[key], theirs[key]) for key in mine.keys() & theirs.keys()]
         return any(a != b and is_literal(a) == is_literal(b) for a, b in pairs)
 
-    def needs_restart(self, new: "ServerConfig") -> bool:
+    def needs_restart(self, new: Self) -> bool:
         """Tell whether a running server has to be restarted to follow a new configuration."""
-        return any(
-            getattr(self, declared.name) != getattr(new, declared.name)
-            for declared in list_options(type(self))
-            if declared.needs_restart
-        )
+        return any(declared.needs_restart for declared in self.list_changes(new))
 
 
 def has_own_token(config: ServerConfig) -> bool:

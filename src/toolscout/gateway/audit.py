@@ -83,8 +83,8 @@ class AuditRecord:
     ) -> None:
         self._store = store
         self._file = file
-        self._with_arguments = with_arguments
-        self._with_queries = with_queries
+        self.with_arguments = with_arguments
+        self.with_queries = with_queries
         self._mask = mask or SecretMask(())
         self._clock = clock
         self._chain = secrets.token_hex(8)
@@ -100,7 +100,9 @@ class AuditRecord:
         self._writer = ThreadPoolExecutor(1, "toolscout-audit")
 
     @classmethod
-    def from_config(cls, config: Config, store: Store) -> "AuditRecord":
+    def from_config(
+        cls, config: Config, store: Store, mask: SecretMask | None = None
+    ) -> "AuditRecord":
         """Return a record in a store, as a configuration wants it."""
         options = config.gateway
         return cls(
@@ -108,7 +110,7 @@ class AuditRecord:
             file=Path(options.audit_file) if options.audit_file else None,
             with_arguments=options.audit_arguments,
             with_queries=options.audit_queries,
-            mask=SecretMask(config.list_secrets()),
+            mask=mask or SecretMask(config.list_secrets()),
         )
 
     def on_event(self, event: Event) -> None:
@@ -163,7 +165,7 @@ class AuditRecord:
                 self._add("call" if event.made else "refusal", now, facts)
             case Searched():
                 facts = {"outcome": event.code, "form": event.form, "hits": event.hits}
-                if self._with_queries and event.reply is not None:
+                if self.with_queries and event.reply is not None:
                     facts["queries"] = self._to_text(event.reply.details.get("queries"))
                 self._add("search", now, self._find_caller(event.session) | facts)
             case Described():
@@ -268,7 +270,7 @@ class AuditRecord:
         }
         if event.arguments is not None:
             facts["arguments_digest"] = _hash(_to_bytes(event.arguments))
-            if self._with_arguments:
+            if self.with_arguments:
                 facts["arguments"] = self._to_text(event.arguments)
         return facts
 

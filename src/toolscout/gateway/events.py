@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any, Self, cast
 
 from toolscout.config.file import Config
-from toolscout.config.gateway import ACCESS_OPTIONS
 from toolscout.gateway.middleware import Principal
 from toolscout.gateway.pending import ApprovalRequest
+from toolscout.options import list_options
 from toolscout.schemas import Json
 from toolscout.servers.approvals import ApprovalDecision
 from toolscout.servers.state import Phase
@@ -141,13 +141,15 @@ class Reloaded(Event):
 
 def _list_reloaded(config: Config) -> Iterator[tuple[str, object]]:
     """Yield what a reload changes, by name."""
-    for option in ACCESS_OPTIONS:
-        value: object = getattr(config.gateway, option)
-        if isinstance(value, Mapping):
-            for name, part in cast("Mapping[str, Any]", value).items():
-                yield f"{option}.{name}", part
-        else:
-            yield option, value
+    for prefix, group in (("", config.gateway), ("sessions.", config.sessions)):
+        for declared in list_options(type(group)):
+            option = f"{prefix}{declared.name}"
+            value: object = getattr(group, declared.name)
+            if isinstance(value, Mapping):
+                for name, part in cast("Mapping[str, Any]", value).items():
+                    yield f"{option}.{name}", part
+            else:
+                yield option, value
     for server in config.servers:
         if not server.disabled:
             yield f"servers.{server.name}", server

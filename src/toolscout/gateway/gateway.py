@@ -8,11 +8,13 @@ learns why, unless the caller may not see that server (R77).
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import mcp_types as types
@@ -21,13 +23,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
-from toolscout.config.gateway import (
-    ACCESS_OPTIONS,
-    CallerRules,
-    GatewayConfig,
-    GatewayMode,
-    Profile,
-)
+from toolscout.config.gateway import CallerRules, GatewayConfig, GatewayMode, Profile
 from toolscout.config.secrets import SecretMask
 from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import (
@@ -80,6 +76,7 @@ from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session import Session
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.texts import ASK_FOR_LOGIN, ASK_FOR_START, TOOLS_NOT_KNOWN_YET
+from toolscout.settings import Settings
 from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
@@ -94,6 +91,8 @@ VARIANTS = {
 }
 """The variants of `tool_call`, and the effects that each admits."""
 
+_log = logging.getLogger(__name__)
+_Group = TypeVar("_Group", GatewayConfig, Settings)
 _ABSENT: Mapping[Phase, tuple[str, str]] = {
     Phase.CONFIGURED: ("starting", TOOLS_NOT_KNOWN_YET),
     Phase.STARTING: ("starting", TOOLS_NOT_KNOWN_YET),
@@ -126,6 +125,8 @@ class Gateway:
         self.events = EventStream(_run_afterwards)
         self.ledger = Ledger(self.store)
         self.events.subscribe(self.ledger.on_event)
+        self._secrets = set(config.list_secrets())
+        self._mask = SecretMask(self._secrets)
         self._audit = self._open_audit() if config.gateway.audit else None
         self.catalog = Catalog()
         self.encrypted_logins = EncryptedLogins(
@@ -155,24 +156,17 @@ class Gateway:
         )
         self.pool.on_line = lambda server, line: self.events.emit(LogLine(server=server, line=line))
         self.on_access: Callable[[GatewayConfig], None] = lambda config: None
-        """Called with new rules of access; raises `UsageError` if they cannot be used."""
+        """Called with new options; raises `UsageError` if they cannot be used."""
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
-        mask = SecretMask(config.list_secrets())
-        self.approvals = CallApprovals(self.store, mask=mask)
+        self.approvals = CallApprovals(self.store, mask=self._mask)
         self.approvals.on_answer = self._tell_answer
         self._first_searches: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
         """Until when the searches of a session wait for servers that have yet to list."""
         self.subscriptions = Subscriptions(config, self.pool, self.resources)
-        settings = replace(
-            config.sessions,
-            calls_by_name=True,
-            shared=True,
-            result_tokens=config.gateway.max_result_tokens,
-        )
         self.scout = Scout(
             self.catalog,
-            settings=settings,
+            settings=_build_settings(config),
             policy=policy,
             store=self.store,
             events=self.events,
@@ -209,7 +203,7 @@ class Gateway:
             self.pool.may_learn.set()
 
     def _open_audit(self) -> AuditRecord:
-        record = AuditRecord.from_config(self.config, self.store)
+        record = AuditRecord.from_config(self.config, self.store, self._mask)
         self.events.subscribe(record.on_event)
         return record
 
@@ -222,22 +216,34 @@ class Gateway:
             await asyncio.sleep(DAY_SECONDS)
 
     async def reload(self, config: Config) -> None:
-        """Take over the servers of a configuration and who may use them.
+        """Take over a configuration, and log which of its options need a restart.
 
-        Other options of the gateway take effect when it starts. Raises `UsageError`, and changes
-        nothing, if the rules of access cannot be used.
+        Raises `UsageError`, and changes nothing, if the rules of access cannot be used.
         """
-        access = {name: getattr(config.gateway, name) for name in ACCESS_OPTIONS}
+        self._secrets.update(await asyncio.to_thread(config.list_secrets))
+        self._mask.update(self._secrets)
         before = self.config
-        after = replace(before.gateway, **access)
-        self.config = replace(before, gateway=after, servers=config.servers, origins=config.origins)
+        self.config = after = replace(
+            config,
+            gateway=_keep_started(before.gateway, config.gateway),
+            sessions=_keep_started(before.sessions, config.sessions),
+        )
         try:
-            self.on_access(self.config.gateway)
+            self.on_access(after.gateway)
         except ToolscoutError:
             self.config = before
             raise
-        self.events.emit(Reloaded.from_configs(before, self.config))
-        await self.pool.reload(config.servers)
+        _log_late("gateway", after.gateway, config.gateway)
+        _log_late("sessions", after.sessions, config.sessions)
+        self.events.emit(Reloaded.from_configs(before, after))
+        if self._audit is not None:
+            self._audit.with_arguments = after.gateway.audit_arguments
+            self._audit.with_queries = after.gateway.audit_queries
+        settings = _build_settings(after)
+        if settings != self.scout.settings:
+            self.scout.change_settings(settings)
+        self.subscriptions.follow(after)
+        await self.pool.reload(after.servers, queue=after.gateway.queue)
 
     def restrict_session(self, session: Session, principal: Principal) -> None:
         """Let a session see and call from now on what its principal may see and call."""
@@ -445,6 +451,31 @@ class Gateway:
             if any(text.startswith(head + mark) for head in heads for mark in SEPARATORS):
                 found.append(server)
         return self.pool.servers[max(found, key=len)] if found else None
+
+
+def _build_settings(config: Config) -> Settings:
+    """Return the settings of a gateway's sessions."""
+    return replace(
+        config.sessions,
+        calls_by_name=True,
+        shared=True,
+        result_tokens=config.gateway.max_result_tokens,
+    )
+
+
+def _keep_started(old: _Group, new: _Group) -> _Group:
+    """Return new options, but with the old values of those that take effect at a start."""
+    late = [declared.name for declared in old.list_changes(new) if declared.needs_restart]
+    return replace(cast("Any", new), **{name: getattr(old, name) for name in late})
+
+
+def _log_late(table: str, used: _Group, wanted: _Group) -> None:
+    """Log the options that the gateway follows only after a restart."""
+    names = [declared.name for declared in used.list_changes(wanted)]
+    if names:
+        text = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        use = "them" if len(names) > 1 else "it"
+        _log.warning("[%s] %s changed; restart the gateway to use %s.", table, text, use)
 
 
 def _list_own_names(session: Session, *, grows: bool) -> list[str]:

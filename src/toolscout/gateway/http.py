@@ -221,6 +221,7 @@ class _HttpGateway:
         """Decide by other options from now on, and end what they no longer allow."""
         self._authenticator.reload(config)
         self._limiter.reload(config)
+        self._clients.days = config.session_days
         self._clients.kept = config.max_sessions
         self._clients.max_bytes = config.max_stored_bytes
         self._shared = self._build_cors(config)

@@ -110,9 +110,9 @@ def set_up_log(form: LogFormat, level: str, mask: SecretMask, file: Path | None 
         handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     handler.setFormatter(_Json(mask) if form is LogFormat.JSON else _Text(mask))
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger(OWN).setLevel(level)
     if logging.getLogger().level < logging.INFO:
         # Below that level, libraries log whole results.
-        logging.getLogger("toolscout").setLevel(level)
         logging.getLogger().setLevel(logging.INFO)
     # mcp logs too much, and httpx2 logs whole URLs, which may contain secrets.
     for name in ("mcp", "httpx2"):

@@ -95,7 +95,7 @@ class KnownClients:
         """The names of each owner's sessions, oldest first."""
         self._store = store
         self._clock = clock
-        self._seconds = days * DAY_SECONDS
+        self.days = days
         self._forget_session = forget_session
         self._fresh: set[str] = set()
         self._locks = KeyLocks()
@@ -103,7 +103,7 @@ class KnownClients:
     def read(self, name: str) -> KnownClient | None:
         """Return a client, or None if it is unknown or stayed away for too long."""
         client = self._read(name)
-        if client is None or self._clock() - client.seen > self._seconds:
+        if client is None or self._clock() - client.seen > self.days * DAY_SECONDS:
             return None
         return client
 

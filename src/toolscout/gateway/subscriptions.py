@@ -123,7 +123,7 @@ class Subscriptions:
     """All listeners of one gateway."""
 
     def __init__(self, config: Config, pool: Pool, resources: Resources) -> None:
-        self._config = config
+        self.config = config
         self._pool = pool
         self._resources = resources
         self.listeners: set[Listener] = set()
@@ -159,6 +159,16 @@ class Subscriptions:
         for listener in self.listeners:
             if listener.session is session:
                 listener.policy = session.policy
+
+    def follow(self, config: Config) -> None:
+        """Tell all clients that their tools changed if another configuration lists others."""
+        before = self.config
+        self.config = config
+        options = ("mode", "split_calls")
+        is_same = all(getattr(before.gateway, o) == getattr(config.gateway, o) for o in options)
+        if not is_same or before.sessions != config.sessions:
+            for listener in self.listeners:
+                listener.add(ToolsListChanged())
 
     def end(self, session: Session) -> None:
         """End the streams of a session, and let no server watch resources for it."""
@@ -319,18 +329,18 @@ class Subscriptions:
         self, listener: Listener, added: Sequence[Tool], removed: Sequence[Tool]
     ) -> bool:
         """Tell whether a change of the tools that a client sees changes its `tools/list` too."""
-        mode = self._config.gateway.mode
+        mode = self.config.gateway.mode
         is_direct = mode is GatewayMode.DIRECT
         if mode is GatewayMode.AUTO:
             after = len(listener.session.list_visible())
             before = after - len(added) + len(removed)
-            is_direct = after <= self._config.sessions.auto_tools
-            if is_direct != (before <= self._config.sessions.auto_tools):
+            is_direct = after <= self.config.sessions.auto_tools
+            if is_direct != (before <= self.config.sessions.auto_tools):
                 return True
         changed = [tool for tool in (*added, *removed) if tool.kind == TOOL]
         if not changed or is_direct or any(tool.always_load for tool in changed):
             return bool(changed)
-        if self._config.sessions.listing is not Listing.OFF:
+        if self.config.sessions.listing is not Listing.OFF:
             old, new = (
                 {(t.name, t.description, t.hint, t.instructions) for t in tools if t.kind == TOOL}
                 for tools in (removed, added)

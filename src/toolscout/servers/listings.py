@@ -296,6 +296,16 @@ def find_held(config: Config, store: Store) -> Iterator[tuple[ServerConfig, Held
                 yield server, item
 
 
+def find_override_problems(config: Config, store: Store) -> Iterator[str]:
+    """Yield why single tools of servers, as they were listed last, are not as configured."""
+    for server in config.servers:
+        is_changed = bool(server.tools) and not server.disabled
+        manifest = read_stored_manifest(store, server) if is_changed else None
+        if manifest is not None:
+            yield from build_entries(server, replace(manifest, problems=()))[1]
+            yield from list_unused_overrides(server, manifest)
+
+
 def read_stored_manifest(store: Store, config: ServerConfig) -> Manifest | None:
     """Return the listings that a server last had under this configuration."""
     data = store.read(MANIFEST_KIND, config.name)

@@ -256,13 +256,14 @@ class Pool:
         held = [item for item in server.held_definitions if item.id in ids]
         await self._updater.decide(server, held, approve=approve, by=by)
 
-    async def reload(self, configs: Iterable[ServerConfig]) -> None:
-        """Make these the servers of the pool.
+    async def reload(self, configs: Iterable[ServerConfig], *, queue: int | None = None) -> None:
+        """Make these the servers of the pool, and `queue` the calls that may wait for each.
 
         Unchanged servers keep running. A server restarts, after its running calls, only if an
         option changed that takes effect at its start.
         """
         wanted = {config.name: config for config in configs if not config.disabled}
+        self._queue = self._queue if queue is None else queue
         async with self._reloading:
             for name in [name for name in self.servers if name not in wanted]:
                 await self._retire(self.servers.pop(name))

@@ -378,6 +378,13 @@ class Session:
         with self._lock:
             self._state.restrict(policy)
 
+    def follow(self, engine: Engine) -> None:
+        """Follow from now on the settings of another engine of the same scout."""
+        with self._lock:
+            self._engine = engine
+            self.settings = engine.settings
+            self._state.follow(engine)
+
     def watch_results(self, on_keep: Callable[[str, int], None]) -> None:
         """Call a function with the key and the bytes of each long result that is stored."""
         self._state.results.on_keep = on_keep

@@ -267,6 +267,14 @@ class SessionState:
         self._pinned_at = self._settled_at = -1
         self.refresh()
 
+    def follow(self, engine: Engine) -> None:
+        """Follow the settings of another engine, which has the same catalogue and stores."""
+        self.engine = engine
+        self.settings = self.prompt.settings = engine.settings
+        self.results.limit = engine.settings.result_tokens
+        self._pinned_at = self._settled_at = -1
+        self.refresh()
+
     def prepare(self) -> None:
         """Bring the session up to date for a verb: its record, and whether tools are hidden."""
         self.refresh()
