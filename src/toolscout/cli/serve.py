@@ -450,9 +450,9 @@ def console(
 
 def _find_daemon(config_file: Path | None) -> Path | None:
     """Return the socket of the gateway in the background for a configuration, if one runs."""
-    from toolscout.cli.status import list_daemons, serves_config
+    from toolscout.cli.status import is_daemon_of, list_daemons
 
-    found = (one for one in list_daemons() if serves_config(one, config_file))
+    found = (one for one in list_daemons() if is_daemon_of(one, config_file))
     return next((Path(one["socket"]) for one in found if "socket" in one), None)
 
 
