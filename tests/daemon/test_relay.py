@@ -54,6 +54,7 @@ def test_the_console_shows_the_gateway_in_the_background_and_keeps_it_while_it_i
             until = time.monotonic() + 2  # without the console, the gateway would end before
             while time.monotonic() < until:
                 await asyncio.to_thread(asker.get, "/overview")
+                await asyncio.sleep(0.1)  # the console limits how many requests it answers
         await eventually(lambda: not machine.list_daemons())
         assert not list(machine.folder.glob("*.console"))
 
