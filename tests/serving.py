@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from toolscout.config.file import Config
+from toolscout.config.file import Config, read_config
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.app import Console
@@ -86,11 +86,19 @@ def served(
     logins: Path | None = None,
     lock: Lock | None = None,
     console: bool = False,
+    file: Path | None = None,
     **options: object,
 ) -> Generator[Served]:
-    """Serve servers behind a gateway; ends with the gateway stopped and its thread gone."""
-    gateway = GatewayConfig(**{"port": 0, **options})  # pyright: ignore[reportArgumentType]  # checked by the class
-    config = Config(servers=servers, gateway=gateway)
+    """Serve servers behind a gateway, or what a file configures.
+
+    Ends with the gateway stopped and its thread gone.
+    """
+    if file is not None:
+        config = read_config(file)
+        config = replace(config, gateway=replace(config.gateway, port=0))
+    else:
+        gateway = GatewayConfig(**{"port": 0, **options})  # pyright: ignore[reportArgumentType]  # checked by the class
+        config = Config(servers=servers, gateway=gateway)
     begun: Future[Served] = Future()
 
     def make() -> Gateway:

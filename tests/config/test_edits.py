@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from toolscout.config.edits import (
     add_server,
     extract_tables,
+    put_options,
     read_own_text,
     remove_server,
     write_edit,
 )
-from toolscout.config.file import read_config
+from toolscout.config.file import find_server, read_config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, UnknownServer
 
@@ -191,3 +192,46 @@ def test_the_old_file_is_kept_as_a_backup(tmp_path: Path):
         "toolscout.toml",
         "toolscout.toml.bak",
     ]
+
+
+LAYOUTS = {
+    "tables": '[servers.a]\ncommand = "x"  # why\n\n# About b.\n[servers.b]\ncommand = "y"\n',
+    "inline": '[servers]\na = { command = "x" }  # why\nb = { command = "y" }\n',
+    "apart": '[servers.a]\ncommand = "x"\n# Far.\n[gateway]\nport = 1\n[servers.b]\nurl = "http://b"\n',
+    "nested": '[servers.a]\ncommand = "x"\n[servers.a.env]\nK = "v"\n\n# End.\n',
+    "windows": '[servers.a]\r\ncommand = "x"\r\n\r\n# About b.\r\n[servers.b]\r\ncommand = "y"\r\n',
+}
+
+
+@pytest.mark.parametrize("text", LAYOUTS.values(), ids=LAYOUTS)
+def test_options_of_a_server_and_its_tools_come_and_go_and_comments_stay(tmp_path: Path, text: str):
+    path = tmp_path / "toolscout.toml"
+    tool = ("servers", "a", "tools", "git log")
+
+    new = put_options(path, text, ("servers", "a"), {"disabled": True})
+    new = put_options(path, new, tool, {"enabled": False, "arguments": {"max": 5}})
+
+    server = find_server(read_config(path, new), "a")
+    assert server.disabled
+    assert (server.tools["git log"].enabled, server.tools["git log"].arguments) == (
+        False,
+        {"max": 5},
+    )
+    comments = [line for line in text.splitlines() if "#" in line]
+    assert [line[line.index("#") :] for line in comments] == [
+        line[line.index("#") :] for line in new.splitlines() if "#" in line
+    ]
+    assert ("\r\n" in text) == ("\r\n" in new)
+    new = put_options(path, new, tool, {"enabled": None, "arguments": None})
+    new = put_options(path, new, ("servers", "a"), {"disabled": None})
+    assert read_config(path, new) == read_config(path, text)
+
+
+def test_a_file_that_somebody_changed_meanwhile_is_not_written(tmp_path: Path):
+    path = tmp_path / "toolscout.toml"
+    path.write_text("# Mine\n", encoding="utf-8")
+
+    with pytest.raises(InvalidFile, match="changed by somebody else"):
+        write_edit(path, "# Yours\n", former="# Older\n")
+
+    assert path.read_text(encoding="utf-8") == "# Mine\n"

@@ -41,12 +41,15 @@ class Asker:
         """Return an answer of the API, checked against its document."""
         return self._check("get", path, self.send("GET", f"/api{path}", params=parameters))
 
-    def post(self, path: str, **parameters: Any) -> Any:
-        return self._check("post", path, self.send("POST", f"/api{path}", params=parameters))
+    def post(self, path: str, body: Json | None = None, **parameters: Any) -> Any:
+        response = self.send("POST", f"/api{path}", params=parameters, json=body)
+        return self._check("post", path, response)
 
-    def problem(self, path: str, method: str = "GET", **parameters: Any) -> tuple[int, str]:
+    def problem(
+        self, path: str, method: str = "GET", body: object = None, **parameters: Any
+    ) -> tuple[int, str]:
         """Return status and code of an error, checked against the document."""
-        response = self.send(method, f"/api{path}", params=parameters)
+        response = self.send(method, f"/api{path}", params=parameters, json=body)
         validate(self._known, {"$ref": "#/components/schemas/Error"}, response.json())
         return response.status_code, response.json()["error"]["code"]
 

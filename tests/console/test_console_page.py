@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
@@ -258,6 +259,47 @@ def test_a_server_is_stopped_and_started_and_its_log_is_read(tab: Window):
     expect(card.locator(".badge")).to_have_text("ready")
 
 
+def test_a_server_and_a_tool_are_switched_and_changed_with_the_keyboard(tab: Window):
+    page = tab.open("#/catalogue?tool=git__git_log")
+    page.get_by_role("link", name="Change or switch off").click()
+
+    described = page.get_by_label("Description that models read")
+    expect(described).to_be_focused()
+    described.fill("Tell who changed what.")
+    page.get_by_label("Words that searches find it by").fill("blame")
+    page.locator(".argument", has_text="max_count").locator("select").select_option("fixed")
+    page.get_by_label("Value of max_count").fill("5")
+    page.keyboard.press("Enter")
+    edit = page.get_by_role("button", name="Change git_log")
+    expect(edit).to_be_focused()
+    row = page.locator(".tool-edits > li", has=edit)
+    expect(row).to_contain_text("changed: description, search words, fixed arguments")
+    switch = page.get_by_role("switch", name="git_log is on")
+    switch.focus()
+    page.keyboard.press("Space")
+    expect(row.locator(".badge").first).to_have_text("off")
+    expect(switch).to_be_focused()
+    page.keyboard.press("Space")
+    expect(switch).to_be_checked()
+    page.get_by_role("button", name="Switch off git").press("Enter")
+    server = page.locator(".server", has=page.get_by_role("heading", name="git", exact=True))
+    expect(server).to_contain_text("It is switched off in the configuration")
+    page.get_by_role("button", name="Switch on git").press("Enter")
+    expect(page.get_by_role("button", name="Switch off git")).to_be_visible()
+    expect(server).not_to_contain_text("It is switched off")
+
+
+def test_a_change_that_is_refused_is_told_in_the_form(tab: Window):
+    page = tab.open("#/servers?tools=git&edit=git_status")
+    field = page.locator(".argument", has_text="repo_path")
+    field.locator("select").select_option("hidden")
+    page.get_by_role("button", name="Save").click()
+
+    expect(page.locator(".tool-form .problem")).to_contain_text("leaves no call")
+    expect(field.locator("select")).to_have_value("hidden")
+    tab.errors.clear()  # the browser logs the refused request
+
+
 def test_a_server_that_failed_says_why_and_stands_first(tab: Window):
     page = tab.open("#/servers")
     first = page.locator(".server").first
@@ -354,9 +396,9 @@ def test_a_user_is_led_to_the_page_on_which_to_log_in(browser: Browser, tmp_path
         web = ServerConfig(
             name="web", transport=Transport.HTTP, url=world.url, oauth=True, login="user"
         )
-        options = {"tokens": TOKENS, "profiles": PROFILES, "logins": tmp_path}
+        people: dict[str, Any] = {"tokens": TOKENS, "profiles": PROFILES}
         with (
-            gateway(web, CLOCK, token="open sesame", **options) as url,
+            gateway(web, CLOCK, token="open sesame", logins=tmp_path, **people) as url,
             window(browser, url) as tab,
         ):
             tab.page.add_init_script("sessionStorage.setItem('toolscout.token', 'open sesame')")
@@ -384,6 +426,17 @@ def test_a_session_is_followed_as_it_happens(tab: Window, url: str):
 
     expect(timeline.locator("li").filter(has_text=asked)).to_be_visible()
     expect(timeline.locator("li").last).to_contain_text(CURRENT)
+
+
+def test_refused_calls_say_why_and_lead_to_what_can_be_done(tab: Window, url: str):
+    talk(url, [("tool_call", {"name": "git__git_rebase", "arguments": {}})])
+    page = tab.open("#/sessions")
+    page.get_by_role("link", name="Refused calls").click()
+
+    refused = page.locator(".timeline li").first
+    expect(refused).to_contain_text("No server offers a tool of this name.")
+    refused.get_by_role("link", name="check on the page Servers").click()
+    expect_place(page, "#/servers?server=git")
 
 
 def test_savings_are_a_chart_that_arrows_read_and_a_table(tab: Window):

@@ -3,16 +3,22 @@
 With `TOOLSCOUT_SCREENSHOTS` set to a folder, what is looked at is also kept there.
 """
 
+import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from console.asking import Json
 from console.fixtures import CLOCK, GIT, TALK, console, gateway, talk
 from console.windows import SCREENS, Screen, Window, browsing, window
+from daemon.test_daemon import Machine
+from gateway.fleet import TIME, configuration
 from serving import MISSING
 
 
@@ -22,6 +28,15 @@ def nothing(page: Page) -> None:
 
 def choose_session(page: Page) -> None:
     page.locator(".session").first.click()
+
+
+def open_legend(page: Page) -> None:
+    page.get_by_text("What the states mean").click()
+
+
+def choose_fixed(page: Page) -> None:
+    page.locator(".argument", has_text="repo_path").locator("select").select_option("fixed")
+    page.get_by_label("Value of repo_path").fill("/home/ann/shop")
 
 
 def show_keys(page: Page) -> None:
@@ -60,6 +75,8 @@ WAITING = [
         },
     ),
 ]
+OFF = replace(MISSING, name="later", disabled=True)
+TYPO: tuple[str, Json] = ("tool_call", {"name": "git__git_stats", "arguments": {}})
 QUERY = "q=open+a+pull+request"
 OF_CATALOGUE = (
     Sight("search", f"#/search?{QUERY}", ".hit:nth-child(5)"),
@@ -78,19 +95,26 @@ OF_CATALOGUE = (
 )
 OF_GATEWAY = (
     Sight("servers", "#/servers?server=time", ".server-log"),
+    Sight("states", "#/servers", "details[open] .facts", open_legend),
+    Sight("tools", "#/servers?tools=git&edit=git_diff_unstaged", ".argument", choose_fixed),
     Sight("sessions", "#/sessions", ".timeline", choose_session),
+    Sight("refused", "#/sessions?show=refused", ".timeline"),
     Sight("savings", "#/savings", "tbody td", open_table),
     Sight("waiting", "#/waiting", ".facts"),
     Sight("audit", "#/audit", ".audit-list details[open] .facts", open_entry),
 )
 
 
+OF_DAEMON = (Sight("clients", "#/sessions", "tbody td"),)
 KEPT = {
-    *(f"{one.name}-desk" for one in (*OF_CATALOGUE[:2], *OF_CATALOGUE[5:8], *OF_GATEWAY)),
+    *(
+        f"{one.name}-desk"
+        for one in (*OF_CATALOGUE[:2], *OF_CATALOGUE[5:8], *OF_GATEWAY, *OF_DAEMON)
+    ),
     "search-desk-dark",
     "search-phone",
     "map-phone-dark",
-}
+} - {"states-desk"}
 """The pictures that the documents show."""
 
 
@@ -130,10 +154,55 @@ def catalogue(browser: Browser) -> Iterator[Tabs]:
 
 @pytest.fixture(scope="module")
 def live(browser: Browser) -> Iterator[Tabs]:
-    with gateway(CLOCK, GIT, MISSING, rules=RULES) as url:
-        talk(url, [*TALK, *WAITING])
+    with gateway(CLOCK, GIT, MISSING, OFF, rules=RULES) as url:
+        talk(url, [*TALK, *WAITING, TYPO])
         with keep_tabs(browser, url) as tabs:
             yield tabs
+
+
+@pytest.fixture(scope="module")
+def background(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabs]:
+    """The console of a gateway in the background that two clients use, opened with its token."""
+    config = configuration(tmp_path_factory.mktemp("background"), {"time": TIME})
+    with TemporaryDirectory() as home:
+        machine = Machine(Path(home), config)
+        with ExitStack() as opened:
+            for name in ("Editor", "Terminal"):
+                opened.enter_context(open_client(machine, name))
+            shown = opened.enter_context(console("--config", str(config), env=machine.env))
+            url, _, token = shown.partition("/#token=")
+            tabs = opened.enter_context(keep_tabs(browser, url))
+
+            def open_tab(screen: Screen) -> Window:
+                tab = tabs(screen)
+                tab.open(f"#token={token}")
+                expect(tab.page.locator("#version")).to_contain_text("daemon")
+                tab.leave()
+                return tab
+
+            yield open_tab
+        assert machine.run("stop", "--config", str(config)).returncode == 0
+
+
+@contextmanager
+def open_client(machine: Machine, name: str) -> Generator[None]:
+    """Connect to the gateway as a client does that lists tools and searches."""
+    info = {"clientInfo": {"name": name, "version": "1.2"}}
+    search = {"name": "tool_search", "arguments": {"queries": ["what time is it"]}}
+    with machine.start(**info) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        sent: list[Json] = [
+            {"method": "notifications/initialized"},
+            {"method": "tools/list", "id": 2},
+            {"method": "tools/call", "id": 3, "params": search},
+        ]
+        for message in sent:
+            client.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        client.stdin.flush()
+        while b'"id":3' not in client.stdout.readline():
+            pass  # the test's own time limit is the deadline
+        yield
 
 
 def every_screen() -> pytest.MarkDecorator:
@@ -154,6 +223,14 @@ def test_a_page_of_a_gateway_is_accessible_in_light_and_dark(
     live: Tabs, screen: Screen, sight: Sight
 ):
     assert_sound(live(screen), screen, sight)
+
+
+@every_screen()
+@pytest.mark.parametrize("sight", OF_DAEMON, ids=lambda sight: sight.name)
+def test_a_page_of_a_gateway_in_the_background_is_accessible_in_light_and_dark(
+    background: Tabs, screen: Screen, sight: Sight
+):
+    assert_sound(background(screen), screen, sight)
 
 
 def assert_sound(tab: Window, screen: Screen, sight: Sight) -> None:

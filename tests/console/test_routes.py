@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from console.asking import Asker, Json, converse
+from console.fixtures import wait_for_entries
 from gateway.fleet import text_of
 from servers.browsing import logged_in, visit
 from servers.oauthserver import oauth_world
@@ -196,7 +196,7 @@ def test_the_log_of_a_server_is_shown_without_its_secrets(live: Asker):
 
 
 def test_a_session_lists_what_it_searched_found_and_called(live: Asker):
-    [row] = live.get("/sessions")
+    [row] = live.get("/sessions")["sessions"]
     told = live.get(f"/sessions/{row['id']}")
 
     assert (row["searches"], row["calls"], row["principal"]) == (1, 2, "anonymous")
@@ -213,7 +213,7 @@ def test_a_session_lists_what_it_searched_found_and_called(live: Asker):
 
 def test_savings_add_up(live: Asker):
     told = live.get("/savings", hours=3)
-    [session] = live.get("/sessions")
+    [session] = live.get("/sessions")["sessions"]
 
     assert len(told["points"]) == 3
     total = told["total"]
@@ -374,9 +374,9 @@ def test_nobody_approves_what_the_configuration_or_a_lock_denies(limit: str, tmp
 
 def test_sessions_and_savings_are_those_of_the_own_profile(guarded: tuple[Asker, Asker]):
     ann, bob = guarded
-    [row] = ann.get("/sessions")
+    [row] = ann.get("/sessions")["sessions"]
 
-    assert bob.get("/sessions") == []
+    assert bob.get("/sessions")["sessions"] == []
     assert bob.problem(f"/sessions/{row['id']}") == (404, "unknown_session")
     assert ann.get("/savings")["total"]["not_sent"] > 0
     assert set(bob.get("/savings")["total"].values()) == {0}
@@ -405,15 +405,6 @@ def asked() -> Iterator[tuple[Asker, Asker, Any]]:
 
 def call_as(asker: Asker, token: str, *calls: Json) -> None:
     asyncio.run(converse(asker.url, [("tool_call", one) for one in calls], token))
-
-
-def wait_for_entries(asker: Asker, count: int, **wanted: str) -> list[Json]:
-    """Return entries once there are enough: the gateway writes those of a moment together."""
-    until = time.monotonic() + DEADLINE_SECONDS
-    found: list[Json] = []
-    while len(found) < count and time.monotonic() < until:
-        found = asker.get("/audit", **wanted)["entries"]
-    return found
 
 
 def test_a_waiting_call_is_shown_and_approved_and_the_model_makes_it_again(

@@ -35,7 +35,7 @@ from toolscout.stores import SqliteStore
 NAME = "time__get_current_time"
 NOW = {"name": NAME, "arguments": {"timezone": "UTC"}}
 NOBODY = 65534
-HELLO = {
+HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
@@ -78,13 +78,14 @@ class Machine:
             command, env=self.env, capture_output=True, text=True, check=False, input=said
         )
 
-    def start(self) -> "subprocess.Popen[bytes]":
+    def start(self, **hello: Any) -> "subprocess.Popen[bytes]":
         """Start what a client would start, and send its first message."""
         command = [sys.executable, "-m", "toolscout", *self.words]
         pipe = subprocess.PIPE
         client = subprocess.Popen(command, env=self.env, stdin=pipe, stdout=pipe)
         assert client.stdin is not None
-        client.stdin.write(json.dumps(HELLO).encode() + b"\n")
+        first = {**HELLO, "params": {**HELLO["params"], **hello}}
+        client.stdin.write(json.dumps(first).encode() + b"\n")
         client.stdin.flush()
         return client
 

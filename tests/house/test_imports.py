@@ -138,7 +138,7 @@ ORDERS = {
     "toolscout.console": """
         stream views
         activity catalog
-        audit search servers waiting
+        audit edits search servers sessions waiting
         logins map
         routes
         app
@@ -149,7 +149,7 @@ ORDERS = {
     """,
     "toolscout.daemon": """
         place
-        bridge daemon
+        bridge daemon relay
     """,
     "toolscout.cli": """
         output

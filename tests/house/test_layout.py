@@ -34,6 +34,7 @@ SAME_CONCEPT = {
     "events": "the event stream, and the page's feed of it",
     "gateway": "the gateway and its part of the configuration",
     "replay": "replaying recorded queries, and the command",
+    "edits": "changes of a configuration file, and the console that makes them",
     "search": "the verb of a session, its command and its page in the console",
     "servers": "the configuration of servers, their command and their page in the console",
     "tokens": "counting tokens, and the command that prints what they cost",

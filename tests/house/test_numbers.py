@@ -26,6 +26,7 @@ from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, LINES_KEPT, 
 from toolscout.console.audit import ENTRIES_READ
 from toolscout.console.map import STEPS
 from toolscout.console.servers import LOGIN_SECONDS
+from toolscout.console.sessions import RUNS_KEPT
 from toolscout.demo import load_demo_catalog
 from toolscout.dialects import NAMESPACE_FUNCTIONS
 from toolscout.encoders.encoder import GRID, TABLE_FILE, StaticEncoder
@@ -169,6 +170,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         "the last {} sessions with {} events each, and {} calls and {} log lines",
         (SESSIONS_KEPT, EVENTS_KEPT, LATENCIES_KEPT, LINES_KEPT),
     ),
+    ("docs/console.md", "for the last {} runs of gateways", (RUNS_KEPT,)),
     ("docs/console.md", "keeps them for {} months", (WORDS[HOURS_KEPT // (24 * 31)],)),
     (
         "docs/console.md",

@@ -62,7 +62,11 @@ COMMANDS = {
     ),
     "audit": ("audit", "audit", "Show who called what through your gateway."),
     "doctor": ("doctor", "doctor", "Check this machine for problems and suggest fixes."),
-    "console": ("serve", "console", "Browse and search a catalogue in a browser."),
+    "console": (
+        "serve",
+        "console",
+        "Show the gateway in the background, or a catalogue, in a browser.",
+    ),
     "completion": ("completion", "completion", "Print the completion script of a shell."),
 }
 """The module, function and one-line help of each command, in the order of the help.

@@ -22,6 +22,7 @@ file_option = inputs.file_option(
 
 @click.group(cls=ErrorGroup, invoke_without_command=True)
 @click.option("--principal", metavar="NAME", help="Only entries of this principal; `*` matches.")
+@click.option("--session", metavar="ID", help="Only entries of this session, by its short id.")
 @click.option("--tool", metavar="NAME", help="Only entries about this tool, by exposed name.")
 @click.option("--server", metavar="NAME", help="Only entries about this server.")
 @click.option("--event", metavar="NAME", help="Only entries of this kind, such as call.")

@@ -13,14 +13,15 @@ import stat
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -155,8 +156,8 @@ def serve(
         return replace(config, gateway=replace(config.gateway, **given))
 
     mask = SecretMask(config.list_secrets(), kinds=config.list_redacted())
-    given_config = replace(config, gateway=replace(config.gateway, **given))
-    log_file = inputs.get_log_file(given_config, key) if key else None
+    named = replace(config, gateway=replace(config.gateway, **given))
+    log_file = inputs.get_log_file(named, key) if key else None
     config = adjust(config)
     if profile:
         config.gateway.find_profile(profile)
@@ -207,9 +208,10 @@ async def _serve(
         async with Gateway(config, store, tokens=tokens, lock=lock) as gateway:
             gateway.events.subscribe(log_event)
             gateway.events.subscribe(Spans().on_event)
-            tasks = [asyncio.create_task(_follow(gateway, mask, adjust))]
+            follower = _Follower(gateway, mask, adjust)
+            tasks = [asyncio.create_task(follower.run())]
             file = inputs.get_reports_folder(config) / f"{os.getpid()}.json"
-            daemon = _build_daemon(gateway, key) if key else None
+            daemon = _build_daemon(gateway, key, follower) if key else None
             if not http:
                 tasks.append(asyncio.create_task(_report(gateway, file, profile, daemon)))
             gc.freeze()  # a full collection would hold up every answer for a tenth of a second
@@ -217,7 +219,8 @@ async def _serve(
                 if daemon is not None:
                     await daemon.serve()
                 else:
-                    await (_serve_http(gateway) if http else serve_stdio(gateway, profile))
+                    serving = _serve_http(gateway, follower) if http else None
+                    await (serving or serve_stdio(gateway, profile))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -225,20 +228,41 @@ async def _serve(
                 file.unlink(missing_ok=True)
 
 
-def _build_daemon(gateway: "Gateway", key: str) -> "Daemon":
+def _build_daemon(gateway: "Gateway", key: str, follower: "_Follower") -> "Daemon":
     from toolscout.daemon.daemon import Daemon
     from toolscout.daemon.place import Place, open_folder
 
     place = Place(open_folder(), key)
     place.write_variables(gateway.config.list_variables())
-    return Daemon(gateway, place, inputs.get_log_file(gateway.config, key))
+    daemon = Daemon(gateway, place, inputs.get_log_file(gateway.config, key))
+    daemon.open_console = partial(_open_console, gateway, follower, daemon)
+    return daemon
 
 
-async def _serve_http(gateway: "Gateway") -> None:
+@asynccontextmanager
+async def _open_console(
+    gateway: "Gateway", follower: "_Follower", daemon: "Daemon", path: Path, token: str
+) -> AsyncGenerator[None]:
+    """Serve the console of a daemon at a socket."""
+    await asyncio.to_thread(import_module, "toolscout.console.app")  # others are being served
+    from toolscout.console.app import Console, open_at
+
+    shown = Console.from_gateway(
+        gateway,
+        reload=follower.reload,
+        token=(inputs.find_user(), token),
+        list_clients=daemon.list_clients,
+    )
+    shown.activity.replay(list(daemon.past))
+    async with open_at(shown, path):
+        yield
+
+
+async def _serve_http(gateway: "Gateway", follower: "_Follower") -> None:
     from toolscout.console.app import Console
     from toolscout.gateway.http import serve_http
 
-    pages = Console.from_gateway(gateway).pages
+    pages = Console.from_gateway(gateway, reload=follower.reload).pages
     await serve_http(gateway, pages=pages, ready=partial(_log.info, "The console is at %s/."))
 
 
@@ -287,36 +311,44 @@ async def _report(gateway: "Gateway", file: Path, profile: str, daemon: "Daemon 
         _log.warning("`toolscout status` will not find this gateway: %s", error)
 
 
-async def _follow(gateway: "Gateway", mask: SecretMask, adjust: Callable[[Config], Config]) -> None:
-    """Reload the configuration on SIGHUP, or when its file has changed."""
-    secrets = set(gateway.config.list_secrets())
-    source = gateway.config.source
-    hung_up = asyncio.Event()
-    with suppress(NotImplementedError, AttributeError, RuntimeError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
-    seen = _stamp(source)
-    while True:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(hung_up.wait(), CHECK_SECONDS)
-        if hung_up.is_set() or _stamp(source) != seen:
-            hung_up.clear()
-            seen = _stamp(source)
-            try:
-                _check_writers(source)
-                config = read_config(source)
-            except (ToolscoutError, OSError) as error:  # wrong, or only half written
-                _log.error("The configuration was not reloaded: %s", error)
-                continue
-            forget_secrets()
-            # Old secrets stay masked: a server that is removed may still log a line.
-            secrets.update(await asyncio.to_thread(config.list_secrets))
-            mask.update(secrets, kinds=config.list_redacted())
-            try:
-                await gateway.reload(adjust(config))
-            except ToolscoutError as error:
-                _log.error("The configuration was not reloaded: %s", error)
-                continue
-            _log.info("Reloaded %s.", source.name)
+class _Follower:
+    """Reloads the configuration on SIGHUP, and when its file has changed."""
+
+    def __init__(
+        self, gateway: "Gateway", mask: SecretMask, adjust: Callable[[Config], Config]
+    ) -> None:
+        self._gateway = gateway
+        self._source = gateway.config.source
+        self._mask = mask
+        self._adjust = adjust
+        self._secrets = set(gateway.config.list_secrets())
+        self._seen = _stamp(self._source)
+
+    async def run(self) -> None:
+        hung_up = asyncio.Event()
+        with suppress(NotImplementedError, AttributeError, RuntimeError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(hung_up.wait(), CHECK_SECONDS)
+            if hung_up.is_set() or _stamp(self._source) != self._seen:
+                hung_up.clear()
+                try:
+                    await self.reload()
+                except (ToolscoutError, OSError) as error:  # wrong, or only half written
+                    _log.error("The configuration was not reloaded: %s", error)
+
+    async def reload(self) -> None:
+        """Use the file as it is now; raises, and changes nothing, if that is impossible."""
+        self._seen = _stamp(self._source)
+        _check_writers(self._source)
+        config = await asyncio.to_thread(read_config, self._source)
+        forget_secrets()
+        # Old secrets stay masked: a server that is removed may still log a line.
+        self._secrets.update(await asyncio.to_thread(config.list_secrets))
+        self._mask.update(self._secrets, kinds=config.list_redacted())
+        await self._gateway.reload(self._adjust(config))
+        _log.info("Reloaded %s.", self._source.name)
 
 
 def _check_writers(path: Path) -> None:
@@ -381,12 +413,13 @@ def _forward_stdin() -> Generator[None]:
 def console(
     paths: tuple[Path, ...], config_file: Path | None, port: int, open_browser: bool
 ) -> None:
-    """Browse and search a catalogue in a browser.
+    """Show the gateway in the background, or a catalogue, in a browser.
 
-    Starts no server: it shows the tools that your servers offered last.
+    If your clients share a gateway in the background, this shows its servers, clients, sessions and
+    savings, and lets you change them. Otherwise it shows the tools that your servers offered last,
+    and starts no server.
 
-    For the servers, sessions and savings of a running gateway, open the address that `toolscout
-    serve --http` prints: the gateway serves the same page.
+    A gateway over HTTP serves the same page: open the address that `toolscout serve --http` prints.
 
     \b
     Example:
@@ -397,7 +430,13 @@ def console(
     from toolscout.console.app import build_console, serve_console
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    if not paths and _find_daemon(config_file) is not None:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(_show_daemon(config_file, port, open_browser=open_browser))
+        return
     chosen = inputs.choose_catalog(paths, config_file)
+    if not paths:
+        click.echo("No gateway runs in the background, so only the tools are shown.", err=True)
 
     def announce(address: str) -> None:
         click.echo(f"{len(chosen.catalog):,} tools at {address}/ (press Ctrl-C to stop)")
@@ -407,3 +446,32 @@ def console(
     with suppress(KeyboardInterrupt):
         app = build_console(chosen.catalog, GatewayConfig(port=port), chosen.settings)
         asyncio.run(serve_console(app, ready=announce))
+
+
+def _find_daemon(config_file: Path | None) -> Path | None:
+    """Return the socket of the gateway in the background for a configuration, if one runs."""
+    from toolscout.cli.status import is_daemon_of, list_daemons
+
+    found = (one for one in list_daemons() if is_daemon_of(one, config_file))
+    return next((Path(one["socket"]) for one in found if "socket" in one), None)
+
+
+async def _show_daemon(config_file: Path | None, port: int, *, open_browser: bool) -> None:
+    """Let browsers see the console of the gateway in the background until Ctrl-C."""
+    from toolscout.daemon.relay import ConsoleRelay
+    from toolscout.gateway.listen import open_listener
+
+    relay = ConsoleRelay(partial(_find_daemon, config_file))
+    config = GatewayConfig(port=port)
+    with closing(open_listener(config)) as listener, TemporaryDirectory() as folder:
+        address = f"http://{config.host}:{listener.getsockname()[1]}/#token={relay.token}"
+
+        def announce() -> None:
+            click.echo(f"The gateway in the background at {address} (press Ctrl-C to stop)")
+            if open_browser:
+                # Other users of the machine can read the arguments of a browser.
+                page = Path(folder) / "console.html"
+                write_private(page, f"<script>location = {json.dumps(address)}</script>")
+                webbrowser.open(page.as_uri())
+
+        await relay.run(listener, announce)

@@ -357,7 +357,9 @@ def _format_servers(servers: list[Json]) -> list[str]:
         own = f"{server['connections']} connections, for {owners}" if owners else ""
         texts = [own, server["reason"], *server["problems"], *last]
         lines += [f"  {to_error_text(text, REASON_SHOWN)}" for text in texts if text]
-    return lines
+    meanings = {server["phase"]: server.get("meaning", "") for server in servers}
+    said = [f"{phase}: {text}" for phase, text in meanings.items() if text and phase != "ready"]
+    return [*lines, *(["", *said] if said else [])]
 
 
 def _watch(

@@ -1,12 +1,12 @@
 """Writes TOML: a whole configuration, or a change that leaves the rest of a file as it is.
 
-`add_server`, `remove_server` and `put_profile` keep comments, order and layout. Their result is
-read back, and the change is refused if it does not say what it should. `append_tables`,
-`remove_tables` and `extract_tables` serve other programs' TOML as well.
+`add_server`, `remove_server`, `put_options` and `put_profile` keep comments, order and layout.
+Their result is read back, and the change is refused if it does not say what it should.
+`append_tables`, `remove_tables` and `extract_tables` serve other programs' TOML as well.
 """
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from toolscout.options import join_keys, read_table
 from toolscout.schemas import Json
 
 BOM = "\ufeff"
+SERVER_KEYS = 2
+"""How many keys lead to the table of a server."""
 BY_HAND = "Edit the file by hand."
 
 
@@ -79,6 +81,58 @@ def remove_server(path: Path, text: str, name: str) -> str:
     return _check_edit(path, remove_tables(text, "servers", [name]), wanted)
 
 
+def put_options(path: Path, text: str, keys: Sequence[str], options: Json) -> str:
+    """Return the text of a file with other options in the table at some keys.
+
+    The table is added if there is none. Options that are None are removed, and so is a table of
+    a server that is empty then.
+    """
+    wanted = _parse_tables(text)
+    if keys[1] not in wanted[keys[0]]:
+        problem = f"is not in {path} under this name"
+        raise InvalidConfig(join_keys(*keys[:SERVER_KEYS]), problem, remedy=BY_HAND)
+    _put(wanted, keys, options)
+    document: Any = tomlkit.parse(text)
+    server = _find_table(document, keys[:SERVER_KEYS])
+    comments = _split_comments(server)  # they belong to what follows the server
+    _put(document, keys, options)
+    if comments:
+        gap = "" if server.as_string().endswith("\n\n") else "\n"
+        server.value.body.append((None, tomlkit.ws(gap + comments)))
+    new = tomlkit.dumps(document)
+    new = new.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else new
+    return _check_edit(path, new, wanted, join_keys(*keys))
+
+
+def _put(tables: Any, keys: Sequence[str], options: Json) -> None:
+    """Set options in the table at some keys, of a TOML document or of plain tables."""
+    trail = [tables]
+    for key in keys:
+        if key not in trail[-1]:
+            trail[-1][key] = _make_table(trail[-1])
+        trail.append(trail[-1][key])
+    for name, value in options.items():
+        if value is None:
+            trail[-1].pop(name, None)
+        else:
+            trail[-1][name] = value
+    for at in range(len(keys), SERVER_KEYS, -1):
+        if not trail[at]:
+            del trail[at - 1][keys[at - 1]]
+
+
+def _make_table(parent: Any) -> Any:
+    if isinstance(parent, InlineTable):
+        return tomlkit.inline_table()
+    return tomlkit.table(is_super_table=True) if isinstance(parent, Table) else {}
+
+
+def _find_table(document: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        document = document[key]
+    return document
+
+
 def put_profile(path: Path, text: str, name: str, servers: Iterable[str]) -> str:
     """Return the text of a file with a profile that admits these servers, given as patterns."""
     wanted = _parse_tables(text)
@@ -96,8 +150,14 @@ def put_profile(path: Path, text: str, name: str, servers: Iterable[str]) -> str
     return _check_edit(path, new, wanted, "gateway.profiles")
 
 
-def write_edit(path: Path, text: str) -> None:
-    """Replace a file's text and keep the old file as `FILE.bak`."""
+def write_edit(path: Path, text: str, *, former: str | None = None) -> None:
+    """Replace a file's text and keep the old file as `FILE.bak`.
+
+    Raises `InvalidFile`, and writes nothing, if the text is not the former one any more.
+    """
+    if former is not None and read_own_text(path) != former:
+        problem = "was changed by somebody else at the same moment"
+        raise InvalidFile(str(path), problem, remedy="Try again.")
     keep_backup(path)
     write_private(path, text)
 

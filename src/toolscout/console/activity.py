@@ -2,27 +2,26 @@
 
 It is bounded in every direction, lives in memory and ends with the process; tokens are kept by the
 gateway's `Ledger`. Queries are read from the replies that events carry, because events themselves
-hold no text, and are hashed if the settings say so. `SessionTable` gives the sessions as rows for
-whoever may look at them, and `build_savings` the ledger's hours.
+hold no text, and are hashed if the settings say so. `REFUSALS` explains to an operator why calls
+are refused, and `build_savings` gives the ledger's hours.
 """
 
-import hashlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
-from toolscout.console.views import View, make_not_found
+from toolscout.errors import UnknownTool
+from toolscout.gateway.events import LogLine, Requested
 from toolscout.gateway.ledger import HOUR_SECONDS, Ledger, Tally
 from toolscout.gateway.middleware import ANONYMOUS, Principal
-from toolscout.names import to_one_line
+from toolscout.names import digest_session, to_one_line
 from toolscout.schemas import Json
-from toolscout.scout import Scout
 from toolscout.search.feedback import hash_query
-from toolscout.sessions.events import Answered, Called, Described, Searched
-from toolscout.sessions.record import Entry
+from toolscout.sessions.events import Answered, Called, Described, Event, Searched
 
 SESSIONS_KEPT = 200
 EVENTS_KEPT = 500
@@ -31,8 +30,82 @@ LINES_KEPT = 200
 TEXT_CHARS = 500
 NAMES_KEPT = 20
 """Names of found tools that are kept of one search."""
+HIDDEN = "hidden"
+"""The reason of a refusal whose tool exists, but not for the session that called it."""
 SERVER_FAULTS = frozenset({"server_unavailable", "server_busy", "timed_out"})
 """Codes of refusals that count as errors of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call was refused, for an operator."""
+
+    text: str
+    remedy: str
+    page: str = ""
+    """The page of the console on which something can be done about it."""
+
+
+_MODELS_TURN = "Nothing: the refusal told the model what to do."
+REFUSALS = {
+    "not_allowed": Refusal(
+        "A rule or a person does not allow the call.",
+        "If it should be allowed, change the rule under [gateway.rules] in the configuration.",
+    ),
+    "approval_needed": Refusal(
+        "A rule asks a person about the call, and the client could not ask its user.",
+        "Approve or deny it on the page Waiting.",
+        "waiting",
+    ),
+    HIDDEN: Refusal(
+        "The tool exists, but a profile or a rule hides it from this client.",
+        "If the client should see it, change the profile or the rule in the configuration.",
+    ),
+    "unknown_tool": Refusal(
+        "No server offers a tool of this name.",
+        "If it should exist, check on the page Servers that its server runs and the tool is on.",
+        "servers",
+    ),
+    "ambiguous_tool": Refusal("Several servers have a tool of this name.", _MODELS_TURN),
+    "tool_held": Refusal(
+        "The server changed the definition of the tool, and nobody has approved the change.",
+        "Review the change on the page Servers.",
+        "servers",
+    ),
+    "tool_disabled": Refusal("The host has switched the tool off.", "Switch it on in the host."),
+    "tool_changed": Refusal(
+        "The definition of the tool has changed since the model read it.", _MODELS_TURN
+    ),
+    "not_loaded": Refusal("The model has not searched for the tool yet.", _MODELS_TURN),
+    "invalid_arguments": Refusal(
+        "The arguments do not match the tool's schema.",
+        "If models often get them wrong, give the tool a clearer description on the page Servers.",
+        "servers",
+    ),
+    "invalid_request": Refusal("The model called toolscout's own tool wrongly.", _MODELS_TURN),
+    "wrong_variant": Refusal(
+        "The call was made with a variant of tool_call that is for other effects.",
+        "If the effect is wrong, set it under `effects` of the server in the configuration.",
+    ),
+    "unknown_result": Refusal("The stored result that the model wants is gone.", _MODELS_TURN),
+    "server_unavailable": Refusal(
+        "The server does not run.", "See on the page Servers why, and start it.", "servers"
+    ),
+    "login_required": Refusal(
+        "The user has not logged in to the server.",
+        "Ask the user to log in; the page Servers leads there.",
+        "servers",
+    ),
+    "login_undecided": Refusal(
+        "The server would use one person's login for everybody.",
+        'Set login = "user" or login = "shared" for it in the configuration.',
+    ),
+    "server_busy": Refusal(
+        "Too many calls wait for the server.",
+        "If that happens often, raise `concurrency` of the server or `queue` under [gateway].",
+    ),
+}
+"""By code: why a call was refused, and what an operator can do about it."""
 
 
 def format_time(seconds: float) -> str:
@@ -50,6 +123,10 @@ class LoggedEvent:
     code: str
     text: str = ""
     tool: str = ""
+    """The tool that was called, or the name that the model used instead of one."""
+    rule: str = ""
+    reason: str = ""
+    """Why a call was refused: a key of `REFUSALS`, or a code that it does not explain."""
     hits: int = 0
     found: tuple[str, ...] = ()
     milliseconds: float = 0.0
@@ -79,6 +156,7 @@ class SessionLog:
     active: float
     searches: int = 0
     calls: int = 0
+    refusals: int = 0
     events: deque[LoggedEvent] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
 
 
@@ -141,11 +219,28 @@ class ActivityLog:
             log.active = logged.time
             log.searches += logged.kind == "search"
             log.calls += logged.kind == "call"
+            log.refusals += logged.kind == "refusal"
             log.events.append(logged)
             server = self._find_server(logged.tool) if logged.tool else ""
             if server and isinstance(event, Called):
                 self._servers.setdefault(server, ServerLog()).count(event)
             return log, logged
+
+    def replay(self, past: Iterable[tuple[float, Event]]) -> None:
+        """Take in what happened before, each event at its time."""
+        clock = self._clock
+        for at, event in past:
+            self._clock = partial(float, at)
+            match event:
+                case Requested():
+                    self.note_client(event.session, event.principal, event.client)
+                case Answered():
+                    self.add(event)
+                case LogLine():
+                    self.add_line(event.server, event.line)
+                case _:
+                    pass
+        self._clock = clock
 
     def add_line(self, server: str, line: str) -> None:
         """Add a line of a server's own log."""
@@ -173,8 +268,8 @@ class ActivityLog:
         log = self._sessions.get(session)
         if log is None:
             now = self._clock()
-            digest = hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8)
-            log = SessionLog(session=session, id=digest.hexdigest(), started=now, active=now)
+            id_ = digest_session(session)
+            log = SessionLog(session=session, id=id_, started=now, active=now)
             self._sessions[session] = log
             if len(self._sessions) > SESSIONS_KEPT:
                 self._sessions.popitem(last=False)
@@ -184,7 +279,7 @@ class ActivityLog:
     def _build_event(self, event: Answered) -> LoggedEvent:
         """Return what to keep of an event; queries and names are in the reply that it carries."""
         kind = "suggest"
-        text = ""
+        text = tool = rule = reason = ""
         found: list[str] = []
         match event:
             case Searched():
@@ -201,6 +296,9 @@ class ActivityLog:
                 text = ", ".join(dict.fromkeys(found))
             case Called():
                 kind = "call" if event.made else "refusal"
+                tool = event.tool or to_one_line(event.asked, TEXT_CHARS)
+                rule = event.rule
+                reason = "" if event.made else self._find_reason(event)
             case _:
                 pass
         return LoggedEvent(
@@ -208,71 +306,19 @@ class ActivityLog:
             kind=kind,
             code=event.code,
             text=to_one_line(text, TEXT_CHARS),
-            tool=event.tool if isinstance(event, Called) else "",
+            tool=tool,
+            rule=rule,
+            reason=reason,
             hits=(event.hits if isinstance(event, Searched) else 0) or event.loaded,
             found=tuple(dict.fromkeys(found))[:NAMES_KEPT],
             milliseconds=event.milliseconds,
             tokens=event.tokens,
         )
 
-
-def is_peer(principal: Principal, other: Principal) -> bool:
-    """Tell whether somebody may look at another's conversations and savings."""
-    return principal.profile is None or principal.profile == other.profile
-
-
-class SessionTable:
-    """The sessions of a gateway."""
-
-    def __init__(self, scout: Scout, activity: ActivityLog, ledger: Ledger) -> None:
-        self._scout = scout
-        self._activity = activity
-        self._ledger = ledger
-
-    def list_rows(self, view: View) -> list[Json]:
-        """Return the visible sessions, the last active first."""
-        self._ledger.settle()
-        return [self.build_row(log) for log in self._list_visible(view)]
-
-    def build_row(self, log: SessionLog) -> Json:
-        """Return one session."""
-        tokens = self._ledger.get_session(log.session)
-        return {
-            "id": log.id,
-            "client": log.client,
-            "principal": log.principal.name,
-            "started": format_time(log.started),
-            "active": format_time(log.active),
-            "searches": log.searches,
-            "calls": log.calls,
-            "loaded": len(self._list_entries(log.session)),
-            "tokens_used": tokens.used,
-            "tokens_saved": tokens.net,
-        }
-
-    def get_details(self, view: View, id_: str) -> Json:
-        """Return one session with its loaded tools and its events."""
-        self._ledger.settle()
-        log = next((log for log in self._list_visible(view) if log.id == id_), None)
-        if log is None:
-            raise make_not_found("session", id_)
-        return {
-            **self.build_row(log),
-            "loaded": [
-                {"name": entry.name, "tokens": entry.tokens, "query": entry.query}
-                for entry in self._list_entries(log.session)
-            ],
-            "events": [event.to_json() for event in self._activity.list_events(log)],
-        }
-
-    def _list_visible(self, view: View) -> list[SessionLog]:
-        logs = self._activity.list_sessions()
-        return [log for log in logs if is_peer(view.principal, log.principal)]
-
-    def _list_entries(self, session: str) -> list[Entry]:
-        """Return what a session has loaded; one that nobody holds open any more has nothing."""
-        live = self._scout.find_live(session)
-        return [] if live is None else live.list_entries()
+    def _find_reason(self, event: Called) -> str:
+        # A model is not told of tools that it may not see, but an operator is.
+        is_hidden = event.code == UnknownTool.code and self._find_server(event.asked)
+        return HIDDEN if is_hidden else event.code
 
 
 def build_savings(ledger: Ledger, hours: int, includes: Callable[[str], bool]) -> Json:

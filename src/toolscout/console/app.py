@@ -7,8 +7,9 @@ A gateway serves it with `serve_http(pages=...)` and reports sessions, lists and
 import asyncio
 import contextlib
 import logging
+import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,15 +19,17 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from toolscout.catalog import Catalog
-from toolscout.config.gateway import GatewayConfig
-from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog, SessionTable, is_peer
+from toolscout.config.gateway import GatewayConfig, TokenConfig
+from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog
 from toolscout.console.audit import AuditTable
 from toolscout.console.catalog import Costs, LintResults, ToolTable
+from toolscout.console.edits import ConfigEdits
 from toolscout.console.logins import PAGE, UserLogins
 from toolscout.console.map import Maps
 from toolscout.console.routes import Routes
 from toolscout.console.search import Indexes, SearchPreview
 from toolscout.console.servers import PendingLogins, ServerTable, format_phase
+from toolscout.console.sessions import SessionTable, is_peer
 from toolscout.console.stream import LiveStream
 from toolscout.console.views import View
 from toolscout.console.waiting import PLACE, WaitingCalls
@@ -35,7 +38,7 @@ from toolscout.gateway.events import CallDecided, LogLine, Requested, ServerChan
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.http import WebPages
 from toolscout.gateway.ledger import Ledger
-from toolscout.gateway.listen import serve_app
+from toolscout.gateway.listen import BACKLOG, serve_app, serve_at
 from toolscout.gateway.middleware import (
     Authenticator,
     Limiter,
@@ -45,6 +48,7 @@ from toolscout.gateway.middleware import (
     is_loopback,
     serve_healthz,
 )
+from toolscout.names import digest_session
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
@@ -56,6 +60,7 @@ from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
 
 SAVE_SECONDS = 60.0
+LOOPBACK = "127.0.0.1"
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +83,13 @@ class Console:
         tokens: Path | None = None,
         encrypted_logins: EncryptedLogins | None = None,
         store: Store | None = None,
+        edits: ConfigEdits | None = None,
+        list_clients: Callable[[], list[Json]] | None = None,
     ) -> None:
         self.config = config
+        self.edits = edits
+        self._list_clients = list_clients
+        self.emit = events.emit
         self.ledger = ledger
         self._scout = scout
         self.stream = LiveStream()
@@ -93,7 +103,8 @@ class Console:
         )
         self.tools = ToolTable(self.costs, lint)
         self.maps = Maps(scout.catalog, self.indexes)
-        self.sessions = SessionTable(scout, self.activity, self.ledger)
+        kept = store if store is not None else MemoryStore()
+        self.sessions = SessionTable(scout, self.activity, self.ledger, kept, config)
         self.servers = self.logins = None
         if pool is not None:
             self.servers = ServerTable(
@@ -101,6 +112,7 @@ class Console:
                 self.activity,
                 self.costs,
                 tokens=tokens,
+                list_off=edits.list_off if edits is not None else list,
                 # After a login, the browser comes back to this machine's loopback address.
                 can_redirect=is_loopback(config.host),
             )
@@ -108,7 +120,6 @@ class Console:
         self.user_logins = None
         if encrypted_logins is not None:
             self.user_logins = UserLogins(encrypted_logins, events.emit)
-        kept = store if store is not None else MemoryStore()
         self.audit = AuditTable(kept, config)
         self.waiting = WaitingCalls(kept, events.emit)
         self._routes = Routes(self)
@@ -119,19 +130,38 @@ class Console:
         )
 
     @classmethod
-    def from_gateway(cls, gateway: Gateway) -> "Console":
-        """Return the console of a gateway, subscribed to what happens there."""
+    def from_gateway(
+        cls,
+        gateway: Gateway,
+        *,
+        reload: Callable[[], Awaitable[None]] | None = None,
+        token: tuple[str, str] | None = None,
+        list_clients: Callable[[], list[Json]] | None = None,
+    ) -> "Console":
+        """Return the console of a gateway, subscribed to what happens there.
+
+        `reload` makes the gateway use its configuration file as it is now. `token`, a name and a
+        token, is the only one that is accepted instead of the gateway's. `list_clients` is given by
+        a daemon.
+        """
         gateway.login_path = PAGE
         gateway.waiting_path = PLACE
+        config = gateway.config.gateway
+        if token is not None:
+            name, plain = token
+            tokens = {name: TokenConfig(token=plain)}
+            config = replace(config, host=LOOPBACK, tokens=tokens, issuers={}, origins=(), hosts=())
         return cls(
             gateway.scout,
-            gateway.config.gateway,
+            config,
             gateway.events,
             gateway.ledger,
             pool=gateway.pool,
             tokens=gateway.tokens,
             encrypted_logins=gateway.encrypted_logins,
             store=gateway.store,
+            edits=ConfigEdits(gateway, reload),
+            list_clients=list_clients,
         )
 
     @property
@@ -147,12 +177,12 @@ class Console:
 
     def reload(self, config: GatewayConfig) -> None:
         """Use other tokens and profiles from now on."""
-        self.config = config
+        self.config = self.sessions.config = config
         self._views.clear()
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Save the savings regularly while this is entered."""
+        """Save the savings and the sessions regularly while this is entered."""
         saving = asyncio.create_task(self._save_often())
         try:
             yield
@@ -174,12 +204,14 @@ class Console:
 
     async def _save_often(self) -> None:
         await _run_in_thread(self.ledger.remove_old, "Old savings could not be removed")
+        await _run_in_thread(self.sessions.remove_old, "Old sessions could not be removed")
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             await self._save()
 
     async def _save(self) -> None:
         await _run_in_thread(self.ledger.save, "The savings could not be saved")
+        await _run_in_thread(self.sessions.save, "What sessions did could not be saved")
 
     def get_view(self, principal: Principal) -> View:
         """Return what a principal sees now."""
@@ -187,6 +219,18 @@ class Console:
         if view is None or view.version != self._scout.catalog.version:
             view = self._views[principal] = View(self._scout, principal)
         return view
+
+    @property
+    def _host(self) -> str:
+        if self.servers is None:
+            return "console"
+        return "gateway" if self._list_clients is None else "daemon"
+
+    def list_clients(self, view: View) -> list[Json]:
+        """Return the clients that are connected to a daemon, by the short ids of their sessions."""
+        view.refuse_limited("Clients are")
+        listed = self._list_clients() if self._list_clients is not None else []
+        return [{**client, "session": digest_session(client["session"])} for client in listed]
 
     def build_overview(self, view: View, states: Json) -> Json:
         """Return what there is, what it costs, and what the principal may do with it.
@@ -199,7 +243,7 @@ class Console:
         may_act = is_live and not view.is_limited
         return {
             "version": version("toolscout"),
-            "host": "gateway" if is_live else "console",
+            "host": self._host,
             "principal": view.principal.name,
             "tools": kinds[TOOL],
             "resources": kinds[RESOURCE] + kinds[TEMPLATE],
@@ -219,6 +263,7 @@ class Console:
                 "login": servers is not None and may_act and servers.has_logins,
                 "approve": may_act,
                 "audit": may_act,
+                "edit": may_act and self.edits is not None,
                 "call": False,
                 "sessions": is_live,
                 "savings": is_live,
@@ -327,3 +372,35 @@ async def serve_console(
         console.stream.close()
 
     await serve_app(build_app(console), console.config, on_stop=end_streams, ready=ready, stop=stop)
+
+
+@contextlib.asynccontextmanager
+async def open_at(console: Console, path: Path) -> AsyncGenerator[None]:
+    """Serve a console at a local socket while this is entered."""
+    stop = asyncio.Event()
+    started = asyncio.Event()
+
+    async def end_streams() -> None:
+        console.stream.close()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        await asyncio.to_thread(path.chmod, 0o600)
+        listener.listen(BACKLOG)
+        serving = asyncio.create_task(
+            serve_at(
+                listener,
+                build_app(console),
+                console.config,
+                on_stop=end_streams,
+                ready=started.set,
+                stop=stop,
+            )
+        )
+        try:
+            waiting = asyncio.create_task(started.wait())
+            await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+            yield
+        finally:
+            stop.set()
+            await serving

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,21 +30,26 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from toolscout.config.servers import Login
-from toolscout.console.activity import build_savings
+from toolscout.console.activity import REFUSALS, build_savings
 from toolscout.console.audit import PAGE_SIZE as ENTRIES
 from toolscout.console.audit import PAGE_SIZE_MAX as ENTRIES_MAX
 from toolscout.console.catalog import PAGE_SIZE, PAGE_SIZE_MAX, SORTS
+from toolscout.console.edits import SWITCHES
 from toolscout.console.logins import CALLBACK, COOKIE, PAGE, UNKNOWN
 from toolscout.console.search import LIMIT, LIMIT_MAX
-from toolscout.console.servers import DECISIONS, STATES
+from toolscout.console.servers import DECISIONS, DONE, MEANINGS, STATES
+from toolscout.console.sessions import PAGE_SIZE as SESSIONS
+from toolscout.console.sessions import PAGE_SIZE_MAX as SESSIONS_MAX
 from toolscout.console.views import ApiError, View, api_error_from
 from toolscout.console.waiting import ANSWERS
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.audit import FILTERS
+from toolscout.gateway.events import ConsoleAction
 from toolscout.gateway.middleware import ANONYMOUS, PRINCIPAL, Principal, find_address
 
 if TYPE_CHECKING:
     from toolscout.console.app import Console
+    from toolscout.console.edits import ConfigEdits
     from toolscout.console.servers import ServerTable
 
 Answer = Any
@@ -72,6 +78,11 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 NO_STORE = {"Cache-Control": "no-store"}
+TERMS = {
+    "states": MEANINGS,
+    "refusals": {code: asdict(refusal) for code, refusal in REFUSALS.items()},
+}
+"""What words on the page mean."""
 
 
 class Routes:
@@ -94,10 +105,12 @@ class Routes:
             "/tools/{name:path}": lambda view, request: console.tools.describe(
                 view, request.path_params["name"]
             ),
-            "/sessions": lambda view, request: console.sessions.list_rows(view),
+            "/terms": lambda view, request: TERMS,
+            "/sessions": self._list_sessions,
             "/sessions/{id}": lambda view, request: console.sessions.get_details(
                 view, request.path_params["id"]
             ),
+            "/refusals": lambda view, request: console.sessions.list_refusals(view),
             "/savings": self._get_savings,
             "/audit": self._list_entries,
             "/waiting": lambda view, request: console.waiting.list_rows(view),
@@ -111,17 +124,21 @@ class Routes:
         works: dict[str, Work] = {
             **{path: partial(asyncio.to_thread, work) for path, work in works_in_threads.items()},
             "/overview": self._get_overview,
+            "/clients": self._list_clients,
             "/servers": self._list_servers,
             "/servers/{name}/log": self._read_log,
             "/servers/{name}/approvals": self._list_held,
+            "/servers/{name}/tools": self._list_server_tools,
             "/audit/check": self._check_audit,
         }
         act = self._answer_json(self._run_action)
+        change = self._answer_json(self._change_tool)
         begin = self._answer_json(self._begin_own_login)
         answer = self._answer_json(partial(asyncio.to_thread, self._decide_call))
         return [
             *(Route(API + path, self._answer_json(work)) for path, work in works.items()),
             Route(f"{API}/servers/{{name}}/own_login", begin, methods=["POST"]),
+            Route(f"{API}/servers/{{name}}/tools/{{tool:path}}", change, methods=["POST"]),
             Route(f"{API}/servers/{{name}}/{{action}}", act, methods=["POST"]),
             Route(f"{API}/waiting/{{id}}/{{answer}}", answer, methods=["POST"]),
             Route(f"{API}/events", self._stream_events),
@@ -164,6 +181,14 @@ class Routes:
             limit=_read_number(request, "limit", PAGE_SIZE, 1, PAGE_SIZE_MAX),
         )
 
+    def _list_sessions(self, view: View, request: Request) -> Answer:
+        return self._console.sessions.list_page(
+            view,
+            refused=bool(_read_text(request, "refused")),
+            offset=_read_number(request, "offset", 0, 0, OFFSET_MAX),
+            limit=_read_number(request, "limit", SESSIONS, 1, SESSIONS_MAX),
+        )
+
     def _get_savings(self, view: View, request: Request) -> Answer:
         return build_savings(
             self._console.ledger,
@@ -195,6 +220,9 @@ class Routes:
         states = dict.fromkeys(STATES, 0) if servers is None else servers.count_states(view)
         return await asyncio.to_thread(self._console.build_overview, view, states)
 
+    async def _list_clients(self, view: View, request: Request) -> Answer:
+        return self._console.list_clients(view)
+
     async def _list_servers(self, view: View, request: Request) -> Answer:
         servers = self._console.servers
         if servers is None:
@@ -215,6 +243,22 @@ class Routes:
     async def _list_held(self, view: View, request: Request) -> Answer:
         return await self._get_servers().list_held(view, request.path_params["name"])
 
+    async def _list_server_tools(self, view: View, request: Request) -> Answer:
+        return await self._get_edits().list_tools(view, request.path_params["name"])
+
+    async def _change_tool(self, view: View, request: Request) -> Answer:
+        try:
+            changes = json.loads(await request.body())
+        except ValueError:
+            raise ApiError(400, "no_json", "The body is not JSON.", "Send an object.") from None
+        name, tool = request.path_params["name"], request.path_params["tool"]
+        return await self._get_edits().change_tool(view, name, tool, changes)
+
+    def _get_edits(self) -> "ConfigEdits":
+        self._get_servers()
+        assert self._console.edits is not None  # what has servers has their configuration
+        return self._console.edits
+
     async def _run_action(self, view: View, request: Request) -> Answer:
         name = request.path_params["name"]
         action = request.path_params["action"]
@@ -222,8 +266,15 @@ class Routes:
         if action in DECISIONS:
             ids = frozenset(request.query_params.getlist("id"))
             return await servers.decide(view, name, action, ids)
+        if action in SWITCHES:
+            await self._get_edits().change_server(view, name, action)
+            return servers.find_row(view, name)
         if action != "login":
-            return await servers.run_action(view, name, action)
+            row = await servers.run_action(view, name, action)
+            self._console.emit(
+                ConsoleAction(action=DONE[action], server=name, by=view.principal.name)
+            )
+            return row
         logins = self._console.logins
         server = servers.get_server(view, name)
         if view.is_limited or logins is None or not servers.can_log_in(server):

@@ -26,6 +26,8 @@ from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
 
 START, STOP, RESTART, LOGIN = "start", "stop", "restart", "login"
+DONE = {START: "started", STOP: "stopped", RESTART: "restarted"}
+"""What the audit record says of an action."""
 DECISIONS = {"approve": True, "reject": False}
 HELD_SHOWN = 200
 LOGIN_SECONDS = 300.0
@@ -38,7 +40,13 @@ def format_phase(phase: Phase) -> str:
     return phase.value.replace(" ", "_")
 
 
-STATES = tuple(map(format_phase, Phase))
+OFF = "off"
+"""The state of a server that the configuration disables."""
+MEANINGS = {
+    **{format_phase(phase): phase.meaning for phase in Phase},
+    OFF: "It is switched off in the configuration, so nobody can use it.",
+}
+STATES = tuple(MEANINGS)
 
 
 class ServerTable:
@@ -56,8 +64,11 @@ class ServerTable:
         *,
         tokens: Path | None,
         can_redirect: bool,
+        list_off: Callable[[], list[ServerConfig]] = list,
     ) -> None:
+        """`list_off` returns the servers that are switched off."""
         self._pool = pool
+        self._list_off = list_off
         self._activity = activity
         self._costs = costs
         self._tokens = tokens
@@ -66,6 +77,7 @@ class ServerTable:
     def count_states(self, view: View) -> Json:
         """Return the number of visible servers in each state."""
         states = Counter(format_phase(server.phase) for server in self._list_visible(view))
+        states[OFF] = sum(view.sees_server(config.name) for config in self._list_off())
         return {state: states[state] for state in STATES}
 
     def list_rows(
@@ -81,6 +93,8 @@ class ServerTable:
             self._build_row(server, view, counts[server.name], tokens.get(server.name, 0))
             for server in sorted(self._list_visible(view), key=lambda server: server.name)
         ]
+        off = [config for config in self._list_off() if view.sees_server(config.name)]
+        rows += [self._build_off_row(config, view) for config in off]
         for row in rows:
             if row["name"] in own_logins:
                 row["own_login"] = "logged in" if own_logins[row["name"]] else "needed"
@@ -119,8 +133,15 @@ class ServerTable:
             hint = "Use start, stop, restart or login."
             raise ApiError(404, "unknown_action", f"There is no action {action!r}.", hint)
         await works[action](server.name)
+        return self.find_row(view, name)
+
+    def find_row(self, view: View, name: str) -> Json:
+        """Return the row of one server."""
         tools = [tool for tool in view.callables if tool.server == name]
         tokens = sum(self._costs.count(tools))
+        off = next((config for config in self._list_off() if config.name == name), None)
+        if off is not None:
+            return self._build_off_row(off, view)
         return self._build_row(self.get_server(view, name), view, len(tools), tokens)
 
     async def list_held(self, view: View, name: str) -> Json:
@@ -186,8 +207,11 @@ class ServerTable:
             "actions": self._list_actions(server, view, login),
         }
 
+    def _build_off_row(self, config: ServerConfig, view: View) -> Json:
+        return {**self._build_row(ServerState(config=config), view, 0, 0), "state": OFF}
+
     def _list_actions(self, server: ServerState, view: View, login: LoginState) -> list[str]:
-        if view.is_limited:
+        if view.is_limited or server.config.disabled:
             return []
         is_used = server.owned or server.phase in (Phase.READY, Phase.STARTING)
         actions = [STOP, RESTART] if is_used else [START]

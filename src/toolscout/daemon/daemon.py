@@ -12,7 +12,10 @@ import os
 import socket
 import struct
 import sys
-from contextlib import suppress
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,9 +28,16 @@ from anyio import EndOfStream
 from mcp.shared.message import SessionMessage
 
 from toolscout.config.gateway import GatewayConfig
-from toolscout.daemon.place import ABOUT, AS_DAEMON, GREETING_SECONDS, LEAVE, Place
+from toolscout.daemon.place import (
+    ABOUT,
+    AS_DAEMON,
+    CONSOLE,
+    GREETING_SECONDS,
+    LEAVE,
+    Place,
+)
 from toolscout.errors import ToolscoutError
-from toolscout.gateway.events import Requested
+from toolscout.gateway.events import LogLine, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import LINE_LIMIT, StdinStream, StdoutStream, handle_signals
@@ -35,7 +45,11 @@ from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.gateway.resume import STDIO, KnownClients, sweep_daily
 from toolscout.gateway.server import build_server, format_client
 from toolscout.schemas import Json
+from toolscout.sessions.events import Answered, Event
 from toolscout.sessions.session import Session
+
+EVENTS_KEPT = 1_000
+OpenConsole = Callable[[Path, str], AbstractAsyncContextManager[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +86,12 @@ class Daemon:
         self._reason = "it was asked to stop"
         self._idle: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._consoles = 0
+        self.open_console: OpenConsole | None = None
+        """Serves the console at a socket, to browsers that send a token."""
+        self.past: deque[tuple[float, Event]] = deque(maxlen=EVENTS_KEPT)
+        """The last events, for a console that is opened later."""
+        gateway.events.subscribe(self._keep_event)
         self._known = KnownClients(
             gateway.store, gateway.config.gateway.session_days, gateway.end_session
         )
@@ -123,10 +143,15 @@ class Daemon:
             "since": self._since.isoformat(timespec="seconds"),
             "config": str(self._gateway.config.source),
             "log": str(self._log_file),
+            "socket": str(self._path),
             "stop_seconds": self._gateway.config.gateway.stop_seconds,
             "command": [word for word in sys.argv[1:] if not word.startswith(AS_DAEMON)],
             "clients": self.list_clients(),
         }
+
+    def _keep_event(self, event: Event) -> None:
+        if isinstance(event, Requested | Answered | LogLine):
+            self.past.append((time.time(), event))
 
     def _wait_for_clients(self) -> None:
         """End after a while, unless somebody connects before."""
@@ -139,6 +164,10 @@ class Daemon:
     def _end(self, reason: str) -> None:
         self._reason = reason
         self._stop.set()
+
+    def _wait_if_alone(self) -> None:
+        if not (self.clients or self._consoles or self._stop.is_set()):
+            self._wait_for_clients()
 
     async def _leave(self) -> None:
         """Send all clients to another daemon, and answer what they have asked."""
@@ -161,6 +190,10 @@ class Daemon:
                 greeting: Any = json.loads(await reader.readline())
             if not _is_same_user(writer.get_extra_info("socket")):
                 return
+            if greeting.get(CONSOLE):
+                self._tasks.add(task)
+                await self._show_console(str(greeting[CONSOLE]), reader, writer)
+                return
             answer, client = await self._answer(greeting, writer)
             writer.write(json.dumps(answer).encode() + b"\n")
             if client is not None:
@@ -171,6 +204,29 @@ class Daemon:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+    async def _show_console(
+        self, token: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serve the console until the command that wants it ends, or this daemon does."""
+        if self.open_console is None or self._stop.is_set():
+            return
+        self._consoles += 1
+        if self._idle is not None:
+            self._idle.cancel()
+        path = self._path.with_name(f"{os.getpid()}-{self._consoles}.console")
+        path.unlink(missing_ok=True)  # of a daemon that was killed
+        try:
+            async with self.open_console(path, token):
+                writer.write(json.dumps({"path": str(path)}).encode() + b"\n")
+                ends = [asyncio.create_task(one) for one in (reader.read(), self._stop.wait())]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for one in ends:
+                    one.cancel()
+        finally:
+            path.unlink(missing_ok=True)
+            self._consoles -= 1
+            self._wait_if_alone()
 
     async def _answer(
         self, greeting: Any, writer: asyncio.StreamWriter
@@ -211,6 +267,7 @@ class Daemon:
         session = client.session
 
         async def find_session(context: Context) -> Session:
+            principal = self._find_principal(client.profile, self._gateway.config.gateway)
             if not client.name:
                 client.name = format_client(context)
                 if client.name:
@@ -219,7 +276,7 @@ class Daemon:
             if not self._known.is_fresh(session.id):
                 await self._gateway.store.run_in_thread(partial(self._known.touch, session.id))
             self._gateway.events.emit(
-                Requested(session=session.id, principal=ANONYMOUS, client=client.name)
+                Requested(session=session.id, principal=principal, client=client.name)
             )
             return session
 
@@ -231,8 +288,7 @@ class Daemon:
             self.clients.discard(client)
             if client.name:
                 _log.info("%s has left.", client.name)
-            if not self.clients and not self._stop.is_set():
-                self._wait_for_clients()
+            self._wait_if_alone()
             if not client.is_leaving:
                 await self._gateway.store.run_in_thread(partial(self._known.forget, session.id))
 

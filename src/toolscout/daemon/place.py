@@ -29,6 +29,8 @@ LEAVE = "leave"
 """What a daemon that ends asks of its clients."""
 ABOUT = "about"
 """What a command greets a daemon with to learn about it."""
+CONSOLE = "console"
+"""What a command greets a daemon with to see its console: the token for browsers."""
 _DIGITS = 16
 
 

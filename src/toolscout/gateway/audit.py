@@ -29,6 +29,7 @@ from toolscout.errors import UsageError
 from toolscout.gateway.events import (
     ApprovalAnswered,
     CallDecided,
+    ConsoleAction,
     DefinitionChanged,
     EntryRead,
     LoginChanged,
@@ -54,13 +55,14 @@ DAY_SECONDS = 86_400
 FILE_MODE = 0o600
 FAULTS_KEPT = 1_000
 """How many faults of a record are told in a sentence each."""
-FILTERS = ("event", "principal", "server", "tool", "outcome")
+FILTERS = ("event", "principal", "session", "server", "tool", "outcome")
 """The fields by which entries are chosen; patterns may contain `*`."""
 _SPAN = re.compile(r"(\d{1,6})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 RECORDED = (
     *(Requested, Called, Searched, Described, EntryRead, ServerChanged),
     *(ApprovalAnswered, CallDecided, DefinitionChanged, LoginChanged, Reloaded, TokenRefused),
+    ConsoleAction,
 )
 
 _log = logging.getLogger(__name__)
@@ -198,6 +200,10 @@ class AuditRecord:
                     "by": request.by,
                 }
                 self._add("approval", now, facts)
+            case ConsoleAction():
+                facts = {"server": event.server, "tool": event.tool, "outcome": event.action}
+                facts |= {"options": list(event.options) or None, "by": event.by}
+                self._add("action", now, facts)
             case LoginChanged():
                 reason = to_one_line(self._mask.apply(event.reason), REASON_CHARS)
                 facts = {"server": event.server, "outcome": event.outcome.value, "reason": reason}
@@ -255,7 +261,7 @@ class AuditRecord:
     def _describe_call(self, event: Called) -> Json:
         facts: Json = self._find_caller(event.session)
         facts |= {
-            "tool": event.tool,
+            "tool": event.tool or to_one_line(self._mask.apply(event.asked), REASON_CHARS),
             "server": event.server,
             "effect": event.effect,
             "rule": event.rule,

@@ -156,6 +156,20 @@ def _list_reloaded(config: Config) -> Iterator[tuple[str, object]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleAction(Event):
+    """A person did something to a server or a tool in the console."""
+
+    action: str
+    """Such as `stopped`, `switched off` or `changed`."""
+    server: str
+    tool: str = ""
+    """By the name that it has on its server."""
+    options: tuple[str, ...] = ()
+    """Which options of the configuration changed; their values are in the file."""
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine(Event):
     """A server wrote a line to its log."""
 

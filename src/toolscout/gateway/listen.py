@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -51,38 +52,52 @@ async def serve_app(
     available.
     """
     stop = stop or asyncio.Event()
+    with contextlib.closing(open_listener(config)) as listener, handle_signals(stop):
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        address = f"http://{host}:{listener.getsockname()[1]}"
+        announce = partial(ready, address)
+        await serve_at(listener, app, config, on_stop=on_stop, ready=announce, stop=stop)
+
+
+async def serve_at(
+    listener: socket.socket,
+    app: ASGIApp,
+    config: GatewayConfig,
+    *,
+    on_stop: Callable[[], Awaitable[None]],
+    ready: Callable[[], None],
+    stop: asyncio.Event,
+) -> None:
+    """Do the same at a socket that listens already, without looking at signals."""
 
     class Protocol(BufferedProtocol):
         read_seconds = config.read_seconds
         unauthenticated = UnauthenticatedConnections(config.max_unauthenticated)
 
-    with contextlib.closing(_open_listener(config)) as listener, handle_signals(stop):
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        address = f"http://{host}:{listener.getsockname()[1]}"
-        web_config = uvicorn.Config(
-            app,
-            interface="asgi3",
-            http=Protocol,
-            log_config=None,  # keep the logging that the process has set up
-            access_log=False,
-            lifespan="on",
-            ws="none",
-            server_header=False,
-            # `on_stop` ends requests; this is for those that do not end even then.
-            timeout_graceful_shutdown=math.ceil(config.stop_seconds) + 1,
-        )
-        server = _WebServer(web_config, lambda: ready(address))
+    web_config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        http=Protocol,
+        log_config=None,  # keep the logging that the process has set up
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        server_header=False,
+        # `on_stop` ends requests; this is for those that do not end even then.
+        timeout_graceful_shutdown=math.ceil(config.stop_seconds) + 1,
+    )
+    server = _WebServer(web_config, ready)
 
-        async def close() -> None:
-            await stop.wait()
-            server.should_exit = True
-            await on_stop()
+    async def close() -> None:
+        await stop.wait()
+        server.should_exit = True
+        await on_stop()
 
-        closing = asyncio.create_task(close())
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            closing.cancel()
+    closing = asyncio.create_task(close())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        closing.cancel()
 
 
 class _WebServer(uvicorn.Server):
@@ -103,7 +118,8 @@ class _WebServer(uvicorn.Server):
         yield
 
 
-def _open_listener(config: GatewayConfig) -> socket.socket:
+def open_listener(config: GatewayConfig) -> socket.socket:
+    """Return a socket that listens at the address of a gateway; raises `InvalidConfig`."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # asyncio sends small answers at once only if the socket names its protocol; otherwise each
     # would wait 40 ms for the client's acknowledgement.

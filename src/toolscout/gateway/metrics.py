@@ -186,6 +186,7 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
         "name": config.name,
         "transport": config.transport.value,
         "phase": member.phase.value,
+        "meaning": member.phase.meaning,
         # A server that was never started has not entered a phase at any time.
         "since": since.astimezone(UTC).isoformat(timespec="seconds") if member.since else None,
         "reason": config.quote(member.reason),

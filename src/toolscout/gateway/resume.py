@@ -205,14 +205,19 @@ class KnownClients:
             self._results = results
 
     def _read(self, name: str) -> KnownClient | None:
-        data = self._store.read(CLIENT_KIND, name)
-        try:
-            return _STORED.validate_json(data) if data is not None else None
-        except ValidationError:
-            return None  # written by another version; the client has to initialize again
+        return read_client(self._store, name)
 
     def _write(self, name: str, client: KnownClient) -> None:
         self._store.write(CLIENT_KIND, name, _STORED.dump_json(client))
+
+
+def read_client(store: Store, name: str) -> KnownClient | None:
+    """Return the client of a session, however long it stayed away; None if it is unknown."""
+    data = store.read(CLIENT_KIND, name)
+    try:
+        return _STORED.validate_json(data) if data is not None else None
+    except ValidationError:
+        return None  # written by another version; the client has to initialize again
 
 
 async def sweep_daily(clients: KnownClients, store: BackgroundStore) -> None:

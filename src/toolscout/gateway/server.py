@@ -18,7 +18,7 @@ from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 
 from toolscout.config.gateway import GatewayConfig, GatewayMode
-from toolscout.gateway.events import Requested
+from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
@@ -57,7 +57,18 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         is_short = await session.run(session.has_listing)
         grows = gateway.has_growing_list(context)
         list_ = partial(gateway.list_tools, session, grows=grows)
-        return {"tools": await session.run(list_, is_short=is_short)}
+        definitions = await session.run(list_, is_short=is_short)
+        if context.request is None:  # over HTTP, the SDK also lists tools for itself
+            gateway.events.emit(
+                Listed(
+                    session=session.id,
+                    principal=ANONYMOUS.name,
+                    version=gateway.catalog.version,
+                    definitions=definitions,
+                    tools=session.list_visible(),
+                )
+            )
+        return {"tools": definitions}
 
     def list_entries(key: str, kind: str) -> _Answer:
         async def answer(session: Session, context: Context, params: Any) -> Json:
@@ -182,12 +193,13 @@ async def serve_stdio(gateway: Gateway, profile: str = "") -> None:
         limits = config.find_profile(profile) if profile else None
         return replace(ANONYMOUS, profile=limits, profile_name=profile)
 
-    session = gateway.open_session("stdio", find_principal(gateway.config.gateway))
+    principal = find_principal(gateway.config.gateway)
+    session = gateway.open_session("stdio", principal)
     gateway.on_access = lambda config: gateway.restrict_session(session, find_principal(config))
 
     async def find_session(context: Context) -> Session:
         client = format_client(context)
-        gateway.events.emit(Requested(session=session.id, principal=ANONYMOUS, client=client))
+        gateway.events.emit(Requested(session=session.id, principal=principal, client=client))
         return session
 
     server = build_server(gateway, find_session)

@@ -42,12 +42,27 @@ class Phase(StrEnum):
 
     CONFIGURED = "configured"
     KNOWN = "known"
-    """Its tools are in the cache; it has not been started."""
     STARTING = "starting"
     READY = "ready"
     FAILED = FAILED
     NEEDS_LOGIN = NEEDS_LOGIN
     STOPPED = STOPPED
+
+    @property
+    def meaning(self) -> str:
+        """What the phase means, in one sentence for a person."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Phase.CONFIGURED: "It is in the configuration, but it has never listed its tools.",
+    Phase.KNOWN: "Its tools are known from an earlier run, and it starts with the first call.",
+    Phase.STARTING: "It is being started.",
+    Phase.READY: "It runs and answers calls.",
+    Phase.FAILED: "It could not be started, or it ended; the reason is shown with it.",
+    Phase.NEEDS_LOGIN: "It wants somebody to log in before it answers.",
+    Phase.STOPPED: "It was stopped, by a person or because nobody used it for a while.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

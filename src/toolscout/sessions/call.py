@@ -69,6 +69,13 @@ NOTE_TOKENS = 60
 
 _SHOWING_ERRORS = (errors.InvalidArguments, errors.ToolChanged)
 """Refusals that show the definition of the tool."""
+_NAMING_ERRORS = (
+    errors.UnknownTool,
+    errors.AmbiguousTool,
+    errors.ToolHeld,
+    errors.ToolDisabled,
+)
+"""Refusals of a name that stands for no tool which the session may call."""
 
 _T = TypeVar("_T")
 
@@ -424,13 +431,16 @@ def _refuse(
     budget = state.settings.describe_tokens
     if sharing > 1:
         budget = min(budget, max(LEAST_SHARE, state.settings.result_tokens // sharing))
+    details = {"tool": tool.name if tool is not None else ""} | ({"rule": rule} if rule else {})
+    if tool is None and isinstance(error, _NAMING_ERRORS):
+        details["asked"] = error.name
     reply = refuse(
         error,
         code=error.code,
         budget=budget,
         definition=tool if shows else None,
         can_describe=state.hides_tools,
-        details={"tool": tool.name if tool is not None else ""} | ({"rule": rule} if rule else {}),
+        details=details,
     )
     if not reply.described or tool is None:
         return reply

@@ -71,6 +71,8 @@ class Called(Answered):
     """Its exposed name; empty if the call named no tool of the catalogue."""
     server: str = ""
     effect: str = ""
+    asked: str = field(default="", repr=False)
+    """The name that the model used for a tool that it may not call or that does not exist."""
     rule: str = ""
     """The rule of the host that allowed or refused the call, if one did."""
     arguments: object = field(default=None, repr=False, compare=False)

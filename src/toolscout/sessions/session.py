@@ -620,6 +620,7 @@ class Session:
             tool=tool,
             server=known.server if known else "",
             effect=known.effect if known else "",
+            asked=str(reply.details.get("asked", "")),
             rule=str(reply.details.get("rule", "")),
             arguments=arguments,
             made=made,

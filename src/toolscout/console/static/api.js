@@ -21,6 +21,15 @@ export function onUnauthorised(work) {
   askForToken = work;
 }
 
+/** Take a token out of the address, where `toolscout console` puts it. */
+export function takeToken() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (found) {
+    sessionStorage.setItem(KEY, found[1]);
+    history.replaceState(null, "", location.pathname);
+  }
+}
+
 export const hasToken = () => Boolean(read());
 
 /** Forget the token of this tab. */
@@ -37,15 +46,16 @@ function headers(more = {}) {
 }
 
 /** Return the answer to a request; throws a `Problem`. */
-export async function ask(path, params = {}, { method = "GET", signal } = {}) {
+export async function ask(path, params = {}, { method = "GET", signal, body } = {}) {
   const response = await fetched(`/api/${path}${query(params)}`, {
     method,
     signal,
-    headers: headers(),
+    headers: headers(body ? { "Content-Type": "application/json" } : {}),
+    body: body && JSON.stringify(body),
   });
   if (response.status === UNAUTHORISED) {
     await newToken();
-    return ask(path, params, { method, signal });
+    return ask(path, params, { method, signal, body });
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw problem(response, answer);

@@ -1,6 +1,6 @@
 // The frame: pages by address, the connection, and dialogs over the pages.
 
-import { ask, follow, forget, hasToken, onUnauthorised } from "./api.js";
+import { ask, follow, forget, hasToken, onUnauthorised, takeToken } from "./api.js";
 import { audit } from "./audit.js";
 import { catalogue } from "./catalogue.js";
 import { askToken, showKeys } from "./dialogs.js";
@@ -21,7 +21,10 @@ const PAGES = { search, catalogue, servers, sessions, waiting, audit, savings, m
 // Pages that tell what everybody does, which a token with a profile may not see.
 const FOR_ALL_ONLY = ["waiting", "audit"];
 const main = document.querySelector("#main");
-const drawer = new Drawer(() => go(withParams({ tool: "" }), { replace: true }));
+const drawer = new Drawer(
+  () => go(withParams({ tool: "" }), { replace: true }),
+  () => state.overview.capabilities.edit,
+);
 // Until the first answer arrives, the page shows what it can.
 const UNKNOWN = {
   tools: null,
@@ -31,9 +34,13 @@ const UNKNOWN = {
   capabilities: {},
   host: "",
 };
-const state = { overview: UNKNOWN, name: "", page: null };
+const state = { overview: UNKNOWN, terms: { states: {}, refusals: {} }, name: "", page: null };
 
-const context = { overview: () => state.overview, reload: loadOverview };
+const context = {
+  overview: () => state.overview,
+  terms: () => state.terms,
+  reload: loadOverview,
+};
 
 function showTabs() {
   const counts = {
@@ -41,7 +48,7 @@ function showTabs() {
     servers: Object.values(state.overview.servers).reduce((a, b) => a + b, 0),
     waiting: state.overview.waiting,
   };
-  const isLimited = state.overview.host === "gateway" && !state.overview.capabilities.audit;
+  const isLimited = ["gateway", "daemon"].includes(state.overview.host) && !state.overview.capabilities.audit;
   const names = Object.keys(PAGES).filter((name) => !isLimited || !FOR_ALL_ONLY.includes(name));
   fill(
     document.querySelector("#tabs"),
@@ -65,7 +72,9 @@ async function loadOverview() {
   document.querySelector("#version").textContent =
     `${state.overview.version} · ${state.overview.host}`;
   document.querySelector("#leave").hidden = !hasToken();
+  if (!Object.keys(state.terms.states).length) state.terms = await ask("terms");
   showTabs();
+  drawer.overview();
   state.page?.overview?.(state.overview);
 }
 
@@ -128,6 +137,7 @@ function changeTheme() {
 }
 
 function start() {
+  takeToken();
   onUnauthorised(askToken);
   fill(document.querySelector("#leave"), icon("leave"));
   document.querySelector("#leave").addEventListener("click", () => {

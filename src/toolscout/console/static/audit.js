@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { fill, h, paced } from "./dom.js";
 import { plural, since, took, whole } from "./format.js";
-import { badge, empty, head, problemCard, skeleton } from "./parts.js";
+import { badge, empty, head, problemCard, refusalText, skeleton } from "./parts.js";
 import { address, go, route } from "./routes.js";
 
 const CHECK_MILLISECONDS = 1_000;
@@ -18,6 +18,7 @@ const EVENTS = {
   token: "Refused tokens",
   server: "Servers that failed",
   reload: "Changes of the configuration",
+  action: "What people did in the console",
   removal: "Old entries removed",
   end: "Ends of runs",
 };
@@ -30,15 +31,16 @@ const TIMES = [
 ];
 // The address has the tool that is open over the page as `tool`.
 const PARAMS = { tool: "named" };
-const TEXTS = ["principal", "server", "tool", "outcome"];
+const TEXTS = ["principal", "session", "server", "tool", "outcome"];
 const LABELS = {
   principal: "Who",
-  by: "Decided by",
+  by: "Done by",
   client: "Client",
   session: "Session",
   tool: "Tool",
   server: "Server",
   effect: "Effect",
+  options: "Options",
   rule: "Rule",
   outcome: "Outcome",
   reason: "Reason",
@@ -352,6 +354,8 @@ class Audit {
           [who(entry), entry.milliseconds && took(entry.milliseconds)].filter(Boolean).join(" · "),
         ),
       ),
+      entry.event === "refusal" &&
+        h("div", { class: "audit-why" }, refusalText(entry, this.context.terms())),
       h("dl", { class: "facts" }, facts(entry)),
     );
     details.open = this.open.has(entry.digest);

@@ -4,11 +4,13 @@ import { ask } from "./api.js";
 import { fill, h, icon } from "./dom.js";
 import { percent, plural, tokens } from "./format.js";
 import { bar, badge, effectBadge, problemCard, signalBars, skeleton, toolLink } from "./parts.js";
+import { address } from "./routes.js";
 import { schemaView } from "./schema.js";
 
 export class Drawer {
-  /** `left` is called when a person closes it. */
-  constructor(left) {
+  /** `left` is called when a person closes it; `mayEdit` tells whether tools can be changed. */
+  constructor(left, mayEdit) {
+    this.mayEdit = mayEdit;
     this.dialog = h("dialog", { class: "drawer", "aria-labelledby": "drawer-title" });
     this.name = "";
     document.body.append(this.dialog);
@@ -36,6 +38,11 @@ export class Drawer {
     if (!this.dialog.open) this.dialog.showModal();
     this.dialog.scrollTop = 0;
     this.load(name, asked);
+  }
+
+  /** Show what the answer of the overview, which may come later, allows. */
+  overview() {
+    for (const link of this.dialog.querySelectorAll("[data-edit]")) link.hidden = !this.mayEdit();
   }
 
   async load(name, asked) {
@@ -84,6 +91,17 @@ export class Drawer {
       badge(tool.kind, ""),
       h("span", { class: "soft small" }, tokens(tool.tokens)),
       copyButton(tool.name),
+      tool.kind === "tool" &&
+        h(
+          "a",
+          {
+            class: "small",
+            href: address("servers", { tools: tool.server, edit: tool.leaf }),
+            hidden: !this.mayEdit(),
+            "data-edit": "",
+          },
+          "Change or switch off",
+        ),
     );
     fill(
       this.dialog,

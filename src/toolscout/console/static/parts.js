@@ -2,7 +2,7 @@
 
 import { h, icon } from "./dom.js";
 import { percent, words } from "./format.js";
-import { withParams } from "./routes.js";
+import { address, withParams } from "./routes.js";
 
 const GROUPS = ["words", "name", "clause", "meaning"];
 const EXPLAINED = {
@@ -104,6 +104,29 @@ function fits(word, stems) {
       (known.length >= 3 && word.startsWith(known) && word.length - known.length <= 5) ||
       (/\p{Lo}/u.test(known) && word.includes(known)),
   );
+}
+
+/** Return why a call was refused, and what a person can do about it. */
+export function refusalText(event, terms) {
+  const known = terms.refusals[event.reason || event.outcome];
+  const rule = event.rule ? ` The rule is “${event.rule}”.` : "";
+  if (!known) return h("p", { class: "small" }, words(event.reason || event.outcome || ""), rule);
+  return [
+    h("p", { class: "small" }, known.text, rule),
+    h(
+      "p",
+      { class: "small soft" },
+      "What you can do: ",
+      known.page
+        ? h("a", { href: address(known.page, refusalPlace(known.page, event)) }, known.remedy)
+        : known.remedy,
+    ),
+  ];
+}
+
+function refusalPlace(page, event) {
+  const server = event.server || taken(event.tool || "").server;
+  return page === "servers" && server ? { server } : {};
 }
 
 /** Return the placeholder for an empty page. */

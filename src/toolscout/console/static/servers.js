@@ -5,9 +5,23 @@ import { fill, h, paced } from "./dom.js";
 import { clock, plural, short, since, took, whole } from "./format.js";
 import { badge, empty, head, problemCard, skeleton } from "./parts.js";
 import { address, go, route } from "./routes.js";
+import { ToolEdits } from "./tooledits.js";
 
-const SHOWN = { start: "Start", stop: "Stop", restart: "Restart", login: "Log in" };
+const SHOWN = {
+  start: "Start",
+  stop: "Stop",
+  restart: "Restart",
+  login: "Log in",
+  on: "Switch on",
+  off: "Switch off",
+};
+const TITLES = {
+  stop: "Until somebody starts it, or the gateway restarts",
+  on: "Lasting: removes `disabled` from the configuration file",
+  off: "Lasting: writes `disabled = true` into the configuration file",
+};
 const ORDER = ["failed", "needs_login", "starting", "ready"];
+const LAST = "off";
 const LOG_MILLISECONDS = 3_000;
 
 export const servers = {
@@ -20,6 +34,8 @@ class Servers {
     this.context = context;
     this.rows = null;
     this.open = "";
+    this.tools = "";
+    this.edits = null;
     this.held = new Map();
     this.busy = new Map();
     this.pressed = "";
@@ -34,9 +50,14 @@ class Servers {
   }
 
   update(params) {
-    if (params.server === this.open) return;
-    this.open = params.server ?? "";
-    if (this.rows) this.show();
+    const { server = "", tools = "", edit = "" } = params;
+    const isSame = server === this.open && tools === this.tools;
+    this.open = server;
+    this.tools = tools;
+    if (!tools) this.edits = null;
+    else if (this.edits?.server !== tools) this.edits = new ToolEdits(tools, () => this.soon());
+    this.edits?.edit(edit);
+    if (this.rows && !isSame) this.show();
   }
 
   overview() {
@@ -57,7 +78,8 @@ class Servers {
       const isSame = JSON.stringify(rows) === JSON.stringify(this.rows);
       this.rows = rows;
       for (const row of rows) if (this.held.has(row.name)) this.review(row);
-      if (!isSame) this.show();
+      this.edits?.load();
+      if (!isSame || this.isStale) this.show();
     } catch (error) {
       fill(
         this.body,
@@ -67,6 +89,9 @@ class Servers {
   }
 
   show() {
+    // To draw the page anew would take the keyboard from somebody who types.
+    this.isStale = Boolean(this.edits?.isTyping());
+    if (this.isStale) return;
     // A button that is disabled meanwhile loses the focus.
     const focused = this.pressed || document.activeElement?.dataset?.key;
     const count = (state) => this.rows.filter((row) => row.state === state).length;
@@ -78,7 +103,7 @@ class Servers {
     );
     const place = (row) => {
       const at = ORDER.indexOf(row.state);
-      return at < 0 ? ORDER.length : at;
+      return at >= 0 ? at : ORDER.length + (row.state === LAST);
     };
     const ordered = [...this.rows].sort(
       (a, b) => place(a) - place(b) || a.name.localeCompare(b.name),
@@ -92,11 +117,35 @@ class Servers {
             ordered.map((row) => this.card(row)),
           )
         : h("div", { class: "card" }, this.nothing()),
+      ordered.length ? this.legend() : null,
     );
     if (focused) this.body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
     const log = this.body.querySelector("[data-log]");
     if (log) log.scrollTop = log.scrollHeight;
     if (this.open) this.loadLog();
+  }
+
+  legend() {
+    const states = Object.entries(this.context.terms().states);
+    const details = h(
+      "details",
+      {
+        class: "below",
+        ontoggle: () => {
+          this.explains = details.open;
+        },
+      },
+      h("summary", { "data-key": "legend" }, "What the states mean"),
+      h(
+        "dl",
+        { class: "facts" },
+        states.map(([name, text]) =>
+          h("div", {}, h("dt", {}, badge(name)), h("dd", { class: "soft" }, text)),
+        ),
+      ),
+    );
+    details.open = Boolean(this.explains);
+    return details;
   }
 
   nothing() {
@@ -118,7 +167,7 @@ class Servers {
 
   card(row) {
     const isOpen = row.name === this.open;
-    const { log } = this.context.overview().capabilities;
+    const { log, edit } = this.context.overview().capabilities;
     return h(
       "li",
       { class: "card server" },
@@ -156,23 +205,12 @@ class Servers {
           row.actions
             .filter((name) => this.context.overview().capabilities[name])
             .map((name) => this.action(row, name)),
-          log === false
+          edit && this.action(row, row.state === "off" ? "on" : "off"),
+          h("span", { class: "push" }),
+          edit && this.opener(row, "tools", "Tools"),
+          log === false || row.state === "off"
             ? null
-            : h(
-                "button",
-                {
-                  type: "button",
-                  class: "quiet small",
-                  "aria-expanded": String(isOpen),
-                  "data-key": `log ${row.name}`,
-                  onclick: () =>
-                    go(address("servers", { ...route().params, server: isOpen ? "" : row.name }), {
-                      replace: true,
-                    }),
-                },
-                "Log",
-                h("span", { class: "sr" }, ` of ${row.name}`),
-              ),
+            : this.opener(row, "server", "Log"),
         ),
       ),
       row.reason &&
@@ -181,10 +219,14 @@ class Servers {
           { class: row.state === "failed" ? "server-text bad" : "server-text soft" },
           row.reason.charAt(0).toUpperCase() + row.reason.slice(1),
         ),
+      !row.reason &&
+        row.state !== "ready" &&
+        h("p", { class: "server-text soft" }, this.context.terms().states[row.state] ?? ""),
       row.own_login !== "none" && ownLogin(row),
       this.held.has(row.name) && this.changes(row),
       this.problems.has(row.name) &&
         h("div", { class: "server-text" }, problemCard(this.problems.get(row.name))),
+      row.name === this.tools && edit && this.edits.root,
       isOpen &&
         h(
           "div",
@@ -201,6 +243,24 @@ class Servers {
             this.said.get(row.name) ?? "…",
           ),
         ),
+    );
+  }
+
+  /** Return the button that opens a part of a server, which the address names as `param`. */
+  opener(row, param, label) {
+    const isOpen = route().params[param] === row.name;
+    const params = { ...route().params, edit: "", [param]: isOpen ? "" : row.name };
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "quiet small",
+        "aria-expanded": String(isOpen),
+        "data-key": `${param} ${row.name}`,
+        onclick: () => go(address("servers", params), { replace: true }),
+      },
+      label,
+      h("span", { class: "sr" }, ` of ${row.name}`),
     );
   }
 
@@ -308,6 +368,7 @@ class Servers {
         type: "button",
         class: name === "login" ? "small primary" : "small",
         disabled: this.busy.has(row.name),
+        title: TITLES[name] ?? null,
         "data-key": `${name} ${row.name}`,
         onclick: () => this.act(row, name),
       },
