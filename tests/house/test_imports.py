@@ -122,7 +122,7 @@ ORDERS = {
         executor
     """,
     "toolscout.gateway": """
-        issuers pending tracing
+        issuers pending
         middleware
         events forward resume
         ledger logs resources
