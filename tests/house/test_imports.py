@@ -123,7 +123,7 @@ ORDERS = {
     """,
     "toolscout.gateway": """
         issuers pending
-        middleware
+        middleware tasks
         events forward resume
         ledger logs resources
         audit

@@ -56,6 +56,15 @@ from toolscout.gateway.middleware import ANONYMOUS, Principal, find_address, rea
 from toolscout.gateway.pending import CallApprovals, PendingCalls
 from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
+from toolscout.gateway.tasks import (
+    LONGEST_SECONDS,
+    RunningTask,
+    StoredTask,
+    TaskParams,
+    Tasks,
+    Work,
+    supports_tasks,
+)
 from toolscout.names import make_exposed_name
 from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json
@@ -158,6 +167,7 @@ class Gateway:
         """Called with new rules of access; raises `UsageError` if they cannot be used."""
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
+        self.tasks = Tasks(self.store)
         mask = SecretMask(config.list_secrets())
         self.approvals = CallApprovals(self.store, mask=mask)
         self.approvals.on_answer = self._tell_answer
@@ -169,6 +179,7 @@ class Gateway:
             calls_by_name=True,
             shared=True,
             result_tokens=config.gateway.max_result_tokens,
+            call_seconds=LONGEST_SECONDS,  # every server has a limit of its own
         )
         self.scout = Scout(
             self.catalog,
@@ -184,12 +195,14 @@ class Gateway:
         self.pool.may_learn.clear()
         await self.pool.__aenter__()
         self.subscriptions.open()
+        self.tasks.open()
         self._warming = asyncio.create_task(self._warm())
         self._shortening = asyncio.create_task(self._shorten_audit())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.subscriptions.close()
+        await self.tasks.close(self.config.gateway.stop_seconds)
         await self.pending_calls.close()
         await self._warming
         self._shortening.cancel()
@@ -304,7 +317,40 @@ class Gateway:
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
     ) -> Json:
-        """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
+        """Answer `tools/call`: a meta-tool, or any permitted tool by its own name.
+
+        A call that takes long goes on as a task if its client supports tasks.
+        """
+        config = self.config.gateway
+        if (
+            not config.task_seconds
+            or not supports_tasks(context)
+            or find_meta_tool(self.catalog, params.name) in (SEARCH, DESCRIBE)
+            or not self.tasks.may_add(session.id, config.max_calls)
+        ):
+            return await self._call(session, context, params)
+        asked = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        work = partial(self._call, session, context, params)
+        return await self.tasks.run(session.id, asked, work, config.task_seconds)
+
+    async def get_task(self, session: Session, context: Context, params: TaskParams) -> Json:
+        """Answer `tasks/get`."""
+
+        def resume(stored: StoredTask) -> Work:
+            asked = types.CallToolRequestParams.model_validate(stored.call, by_name=False)
+            return partial(self._call, session, context, asked, upstream=stored.upstream)
+
+        return await self.tasks.get(session.id, params.task_id, resume)
+
+    async def _call(
+        self,
+        session: Session,
+        context: Context,
+        params: types.CallToolRequestParams,
+        task: RunningTask | None = None,
+        *,
+        upstream: Json | None = None,
+    ) -> Json:
         name = params.name
         arguments = params.arguments
         is_direct = self._is_direct(session)
@@ -316,7 +362,7 @@ class Gateway:
             name = CALL if name in VARIANTS else name
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
-        forwarded = self.forward(session, context, params)
+        forwarded = self.forward(session, context, params, task, upstream=upstream)
         reply = await session.handle(name, arguments, executor=forwarded, confirm=forwarded.confirm)
         await self.store.wait_written(SESSION_KIND, session.id)
         if reply.references and self.has_growing_list(context):
@@ -376,7 +422,13 @@ class Gateway:
             )
 
     def forward(
-        self, session: Session, context: Context, params: types.InputResponseRequestParams
+        self,
+        session: Session,
+        context: Context,
+        params: types.InputResponseRequestParams,
+        task: RunningTask | None = None,
+        *,
+        upstream: Json | None = None,
     ) -> ForwardedCall:
         """Return the executor of one request at its server."""
         return ForwardedCall(
@@ -392,6 +444,8 @@ class Gateway:
             waiting_page=self._find_page(context, self.waiting_path),
             sees=partial(self.resources.sees, session),
             to_address=self.resources.to_gateway_uri,
+            task=task,
+            upstream=upstream,
         )
 
     def _tell_answer(
