@@ -31,6 +31,7 @@ serve: .venv/.installed ## keep the gateway running in front of the demo servers
 		@modelcontextprotocol/server-everything@2026.8.31 \
 		@modelcontextprotocol/server-filesystem@2026.8.31 \
 		@modelcontextprotocol/server-memory@2026.8.31 \
+		@modelcontextprotocol/server-system-monitor@2.0.3 \
 		axe-core@4.14.0
 	touch $@
 

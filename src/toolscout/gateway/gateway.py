@@ -297,17 +297,24 @@ class Gateway:
         is_older = context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_older and self.config.gateway.mode is GatewayMode.DYNAMIC
 
-    def list_tools(self, session: Session, *, grows: bool = False) -> list[Json]:
-        """Return the definitions for `tools/list`; with `grows`, those of found tools follow."""
+    def list_tools(
+        self, session: Session, *, grows: bool = False, has_apps: bool = False
+    ) -> list[Json]:
+        """Return the definitions for `tools/list`; with `grows`, those of found tools follow.
+
+        Clients that show apps get the tools that only apps may call, and hide them from the model.
+        """
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
-            return [self._define(tool) for tool in visible]
+            return [self._define(tool) for tool in (*visible, *session.list_for_apps())]
         meta_tools = build_meta_tools(session.get_listing(), can_pick=True)
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
-        known = filter(None, map(self.catalog.get, _list_own_names(session, grows=grows)))
-        return [*meta, *(self._define(tool) for tool in known if tool.kind == "tool")]
+        own = filter(None, map(self.catalog.get, _list_own_names(session, grows=grows)))
+        known = {tool.name: tool for tool in own if tool.kind == "tool"}
+        known |= {tool.name: tool for tool in session.list_for_apps() if has_apps}
+        return [*meta, *map(self._define, known.values())]
 
     def _define(self, tool: Tool) -> Json:
         """Return the definition of a server's tool, with addresses that the client can read."""
@@ -383,7 +390,7 @@ class Gateway:
         if find_meta_tool(self.catalog, asked) in (SEARCH, DESCRIBE):
             return None
         tool, _ = session.find_target(asked, arguments)
-        if tool is None or tool.effect in VARIANTS.get(name, ()):
+        if tool is None or tool.is_for_apps or tool.effect in VARIANTS.get(name, ()):
             return None
         if name in _list_own_names(session, grows=self.has_growing_list(context)):
             return None

@@ -31,7 +31,7 @@ from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.connection import CANCEL_TASK
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
-from toolscout.servers.mcp import TASKS
+from toolscout.servers.mcp import APPS, TASKS
 from toolscout.sessions.metatools import INSTRUCTIONS, to_object
 from toolscout.sessions.session import Session
 
@@ -59,7 +59,9 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     async def list_tools(session: Session, context: Context, params: Any) -> Json:
         is_short = await session.run(session.has_listing)
         grows = gateway.has_growing_list(context)
-        list_ = partial(gateway.list_tools, session, grows=grows)
+        declared = context.session.client_capabilities
+        has_apps = declared is not None and APPS in (declared.extensions or ())
+        list_ = partial(gateway.list_tools, session, grows=grows, has_apps=has_apps)
         return {"tools": await session.run(list_, is_short=is_short)}
 
     def list_entries(key: str, kind: str) -> _Answer:
