@@ -107,7 +107,7 @@ test-load: .venv/.installed ## many clients, broken servers, kills; prints its f
 
 test-peers: .venv-peers/.installed ## the benchmark's peers and FastMCP's client, with their real packages
 	.venv-peers/bin/python -m pytest -q tests/benchmarks tests/evaluate tests/gateway/test_gateway_clients_fastmcp.py \
-		tests/gateway/test_tasks_fastmcp.py -p no:randomly
+		tests/gateway/test_resources_fastmcp.py tests/gateway/test_tasks_fastmcp.py -p no:randomly
 
 test-adapters: .venv/.installed ## every adapter with its real SDK, each in an environment of its own
 	$(BIN)/python tests/adapters/environments.py test

@@ -484,11 +484,11 @@ class ForwardedCall:
         refusal = check_abilities(request, session.client_capabilities)
         if refusal is not None:
             return refusal
-        if self._task is not None and self._task.is_detached:
-            return (await self._task.ask({APPROVAL: request}, self._seconds))[APPROVAL]
         # Over HTTP, a request that names the call travels on the call's own stream.
         metadata = ServerMessageMetadata(related_request_id=self._context.request_id)
         try:
+            if self._task is not None and self._task.is_detached:
+                return (await self._task.ask({APPROVAL: request}, self._seconds))[APPROVAL]
             async with asyncio.timeout(self._seconds):
                 result_type = RESULT_TYPES[type(request)][0]
                 return await session.send_request(request, result_type, metadata=metadata)

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
@@ -62,14 +62,15 @@ from toolscout.gateway.tasks import (
     StoredTask,
     TaskParams,
     Tasks,
+    TaskUpdateParams,
     Work,
-    supports_tasks,
 )
 from toolscout.names import make_exposed_name
 from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
+from toolscout.servers.mcp import TASKS
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Phase, ServerState
@@ -88,7 +89,12 @@ from toolscout.sessions.metatools import (
 from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session import Session
 from toolscout.sessions.session_state import SESSION_KIND
-from toolscout.sessions.texts import ASK_FOR_LOGIN, ASK_FOR_START, TOOLS_NOT_KNOWN_YET
+from toolscout.sessions.texts import (
+    ASK_FOR_LOGIN,
+    ASK_FOR_START,
+    TASKS_NOT_DECLARED,
+    TOOLS_NOT_KNOWN_YET,
+)
 from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
@@ -195,7 +201,6 @@ class Gateway:
         self.pool.may_learn.clear()
         await self.pool.__aenter__()
         self.subscriptions.open()
-        self.tasks.open()
         self._warming = asyncio.create_task(self._warm())
         self._shortening = asyncio.create_task(self._shorten_audit())
         return self
@@ -329,25 +334,54 @@ class Gateway:
         A call that takes long goes on as a task if its client supports tasks.
         """
         config = self.config.gateway
-        if (
-            not config.task_seconds
-            or not supports_tasks(context)
-            or find_meta_tool(self.catalog, params.name) in (SEARCH, DESCRIBE)
-            or not self.tasks.may_add(session.id, config.max_calls)
-        ):
+        is_search = to_meta_name(params.name) in (SEARCH, DESCRIBE)
+        if is_search or not self._has_tasks(context):
             return await self._call(session, context, params)
         asked = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         work = partial(self._call, session, context, params)
-        return await self.tasks.run(session.id, asked, work, config.task_seconds)
+        return await self.tasks.run(session.id, asked, work, config.task_seconds, config.max_calls)
 
     async def get_task(self, session: Session, context: Context, params: TaskParams) -> Json:
         """Answer `tasks/get`."""
+        self._check_tasks(context)
 
         def resume(stored: StoredTask) -> Work:
             asked = types.CallToolRequestParams.model_validate(stored.call, by_name=False)
             return partial(self._call, session, context, asked, upstream=stored.upstream)
 
         return await self.tasks.get(session.id, params.task_id, resume)
+
+    async def update_task(
+        self, session: Session, context: Context, params: TaskUpdateParams
+    ) -> Json:
+        """Answer `tasks/update`."""
+        self._check_tasks(context)
+        await self.tasks.update(session.id, params.task_id, params.input_responses)
+        return {}
+
+    async def cancel_task(self, session: Session, context: Context, params: TaskParams) -> Json:
+        """Answer `tasks/cancel`."""
+        self._check_tasks(context)
+        await self.tasks.cancel(session.id, params.task_id)
+        return {}
+
+    def _has_tasks(self, context: Context) -> bool:
+        """Tell whether a call of a client may be answered with a task."""
+        declared = context.session.client_capabilities
+        is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        is_declared = declared is not None and TASKS in (declared.extensions or ())
+        return is_modern and is_declared and self.config.gateway.task_seconds > 0
+
+    def _check_tasks(self, context: Context) -> None:
+        """Raise `MCPError` for a client that asks about a task and cannot have any."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found")
+        if not self._has_tasks(context):
+            raise MCPError(
+                code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+                message=TASKS_NOT_DECLARED,
+                data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
+            )
 
     async def _call(
         self,

@@ -26,7 +26,7 @@ from toolscout.gateway.logs import CURRENT_REQUEST
 from toolscout.gateway.middleware import ANONYMOUS, Principal, read_principal_name
 from toolscout.gateway.shims import OptionalSpans
 from toolscout.gateway.subscriptions import SessionOf
-from toolscout.gateway.tasks import TaskParams, TaskUpdateParams, check_support
+from toolscout.gateway.tasks import TaskParams, TaskUpdateParams
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.connection import CANCEL_TASK
@@ -91,20 +91,6 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         asked = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
         return await resources.complete(session, asked, read_principal_name(context.request))
 
-    async def get_task(session: Session, context: Context, params: TaskParams) -> Json:
-        check_support(context)
-        return await gateway.get_task(session, context, params)
-
-    async def update_task(session: Session, context: Context, params: TaskUpdateParams) -> Json:
-        check_support(context)
-        await gateway.tasks.update(session.id, params.task_id, params.input_responses)
-        return {}
-
-    async def cancel_task(session: Session, context: Context, params: TaskParams) -> Json:
-        check_support(context)
-        await gateway.tasks.cancel(session.id, params.task_id)
-        return {}
-
     async def add_listener(context: Context, params: types.NotificationParams) -> None:
         grows = gateway.has_growing_list(context)
         subscriptions.find_listener(context, await session_of(context), grows=grows)
@@ -148,9 +134,9 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     )
     if gateway.config.gateway.task_seconds:
         server.extensions[TASKS] = {}
-        server.add_request_handler("tasks/get", TaskParams, handle(get_task))
-        server.add_request_handler("tasks/update", TaskUpdateParams, handle(update_task))
-        server.add_request_handler(CANCEL_TASK, TaskParams, handle(cancel_task))
+        server.add_request_handler("tasks/get", TaskParams, handle(gateway.get_task))
+        server.add_request_handler("tasks/update", TaskUpdateParams, handle(gateway.update_task))
+        server.add_request_handler(CANCEL_TASK, TaskParams, handle(gateway.cancel_task))
     server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
     server.middleware.append(_read_json_text)
     return server

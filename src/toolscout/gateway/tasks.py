@@ -18,21 +18,18 @@ from functools import partial
 from typing import Any
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from toolscout.names import clean_text
 from toolscout.schemas import Json
 from toolscout.servers.connection import INPUT_REQUIRED, TASK
-from toolscout.servers.mcp import TASKS
 from toolscout.sessions.texts import (
     CALL_BROKE,
     GATEWAY_ENDED,
     NOT_ANSWERED,
     RUNS_ELSEWHERE,
     TASK_TOO_LARGE,
-    TASKS_NOT_DECLARED,
     UNKNOWN_TASK,
 )
 from toolscout.stores.background import BackgroundStore
@@ -50,6 +47,7 @@ POLL_MILLISECONDS = 1_000
 LEASE_SECONDS = 10.0
 """How long a running task counts as running after its gateway has last said so."""
 DAY_SECONDS = 86_400.0
+MESSAGE_CHARS = 2_000
 WORKING = "working"
 
 _log = logging.getLogger(__name__)
@@ -65,25 +63,6 @@ class TaskUpdateParams(TaskParams):
     """The parameters of `tasks/update`."""
 
     input_responses: types.InputResponses
-
-
-def supports_tasks(context: ServerRequestContext[Any, Any]) -> bool:
-    """Tell whether a client has declared that a call of it may be answered with a task."""
-    declared = context.session.client_capabilities
-    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return is_modern and declared is not None and TASKS in (declared.extensions or ())
-
-
-def check_support(context: ServerRequestContext[Any, Any]) -> None:
-    """Raise `MCPError` if a client asks about a task without having declared the extension."""
-    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found")
-    if not supports_tasks(context):
-        raise MCPError(
-            code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
-            message=TASKS_NOT_DECLARED,
-            data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +130,8 @@ class RunningTask:
 
     def note(self, message: str) -> None:
         """Note what the server says about the progress of the call."""
-        self.stored = replace(self.stored, message=message, updated=time.time())
+        said = clean_text(message, MESSAGE_CHARS)
+        self.stored = replace(self.stored, message=said, updated=time.time())
 
     def note_upstream(self, answer: Json) -> None:
         """Note that the server has answered the call with a task."""
@@ -208,17 +188,13 @@ Work = Callable[[RunningTask], Coroutine[Any, Any, Json]]
 class Tasks:
     """The tasks of one gateway, by the session and the id of each."""
 
-    def __init__(self, store: BackgroundStore, *, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, store: BackgroundStore) -> None:
         self._store = store
-        self._lease_seconds = lease_seconds
         self._running: dict[tuple[str, str], RunningTask] = {}
         self._is_closed = False
         self._keeping: asyncio.Task[None] | None = None
+        self._swept = 0.0
         self._trimming: set[asyncio.Task[None]] = set()
-
-    def open(self) -> None:
-        """Begin to renew the stored state of running tasks, and to delete old ones."""
-        self._keeping = asyncio.create_task(self._keep_current())
 
     async def close(self, seconds: float = 0.0) -> None:
         """Give running calls some seconds to end, then leave or end them."""
@@ -237,6 +213,7 @@ class Tasks:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait((self._keeping, *self._trimming))
+            self._keeping = None
 
     def end(self, session: str) -> None:
         """Cancel the running tasks of a session whose client may no longer use the gateway."""
@@ -244,13 +221,11 @@ class Tasks:
             if owner == session:
                 task.work.cancel()
 
-    def may_add(self, session: str, most: int) -> bool:
-        """Tell whether a call of a session may become a task, of `most` that may run at once."""
-        running = sum(owner == session for owner, _ in self._running)
-        return not self._is_closed and running < most
+    async def run(self, session: str, call: Json, work: Work, seconds: float, most: int) -> Json:
+        """Return the result of a call, or its task after `seconds` or if its server has one.
 
-    async def run(self, session: str, call: Json, work: Work, seconds: float) -> Json:
-        """Return the result of a call, or its task after `seconds` or if its server has one."""
+        If `most` tasks of the session are running, the call stays a call.
+        """
         task = self._start(call, work)
         try:
             await asyncio.wait(
@@ -259,7 +234,8 @@ class Tasks:
         except asyncio.CancelledError:
             task.work.cancel()
             raise
-        if task.work.done() or self._is_closed:
+        running = sum(owner == session for owner, _ in self._running)
+        if task.work.done() or self._is_closed or running >= most:
             return await task.work
         await self._detach(session, task)
         return {**task.stored.to_json(task.id), "resultType": TASK}
@@ -273,9 +249,9 @@ class Tasks:
         if running is not None:
             return running.stored.to_json(task_id)
         stored = await self._read(session, task_id)
-        if stored.is_ended or time.time() < stored.alive_until:
+        if stored.is_ended or self._is_closed or time.time() < stored.alive_until:
             return stored.to_json(task_id)
-        if stored.upstream is not None and not self._is_closed:
+        if stored.upstream is not None:
             running = self._running.get((session, task_id))
             if running is None:  # else another request was faster
                 running = self._start(stored.call or {}, resume(stored))
@@ -318,6 +294,8 @@ class Tasks:
         task.moved.add_done_callback(lambda _: self._renew(session, task))
         task.work.add_done_callback(lambda _: self._finish(session, task))
         self._renew(session, task)
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self._keep_current())
         await self._store.wait_written(KIND, _make_key(session, task.id))
 
     def _finish(self, session: str, task: RunningTask) -> None:
@@ -341,21 +319,20 @@ class Tasks:
             trimming.add_done_callback(self._trimming.discard)
 
     async def _keep_current(self) -> None:
-        """Say again and again that the running tasks still run, and sweep once a day."""
-        swept = 0.0
-        while True:
-            for (session, _), task in list(self._running.items()):
+        """Say again and again that the running tasks still run; first delete old ones."""
+        if not self._swept or time.monotonic() - self._swept > DAY_SECONDS:
+            self._swept = time.monotonic()
+            await _run_quietly(self._store.run_in_thread(self._sweep))
+        while self._running:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            for (session, _), task in self._running.items():
                 self._renew(session, task)
-            if time.monotonic() - swept > DAY_SECONDS or not swept:
-                swept = time.monotonic()
-                await _run_quietly(self._store.run_in_thread(self._sweep))
-            await asyncio.sleep(self._lease_seconds / 3)
 
     def _renew(self, session: str, task: RunningTask) -> None:
         """Store the state of a task, unless it has ended."""
         if task.work.done():
             return
-        task.stored = replace(task.stored, alive_until=time.time() + self._lease_seconds)
+        task.stored = replace(task.stored, alive_until=time.time() + LEASE_SECONDS)
         stored = task.stored
         if stored.upstream is None:  # nobody could make use of the arguments
             stored = replace(stored, call=None)
