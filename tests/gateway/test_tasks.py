@@ -4,9 +4,11 @@ import asyncio
 import json
 import re
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,11 +30,21 @@ from toolscout.config.gateway import GatewayConfig, Rule, TokenConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import build_server
+from toolscout.gateway.tasks import (
+    KEPT_BYTES,
+    KIND,
+    TASKS_KEPT,
+    RunningTask,
+    StoredTask,
+    Tasks,
+    Work,
+)
 from toolscout.policies import Permission
 from toolscout.schemas import Json
 from toolscout.servers.mcp import TASKS
 from toolscout.sessions.events import Called, Event
 from toolscout.stores import MemoryStore
+from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
 
 EVERYTHING = NPM / "@modelcontextprotocol/server-everything/dist/index.js"
@@ -233,10 +245,6 @@ def test_a_task_of_a_server_may_take_longer_than_a_call_may(era: str, tmp_path: 
     server = worker(tmp_path, "modern", call_seconds=1.0, idle_stop=0.5)
     (tmp_path / "lazy").touch()
 
-    async def finish() -> None:
-        await asyncio.sleep(2.0)  # longer than a call may take, which is what this is about
-        (tmp_path / "cake").write_text("baked", encoding="utf-8")
-
     async def conversation() -> None:
         reported: list[str | None] = []
 
@@ -244,10 +252,10 @@ def test_a_task_of_a_server_may_take_longer_than_a_call_may(era: str, tmp_path: 
             reported.append(message)
 
         async with opened(server) as gateway, client_of(gateway, era) as client:
-            finishing = asyncio.create_task(finish())
+            finish = partial((tmp_path / "cake").write_text, "baked")
+            asyncio.get_running_loop().call_later(2.0, finish)
             asked = {"name": "work__job", "arguments": {"name": "cake"}}
             result = await client.call_tool("tool_call", asked, progress_callback=report)
-            await finishing
             starts = gateway.pool.servers["work"].starts
 
         assert text_of(result) == "baked"
@@ -400,14 +408,13 @@ def test_more_calls_than_may_run_at_once_are_not_made_tasks(tmp_path: Path):
             first = await start(client, "work__wait", name="cake")
             second = asyncio.create_task(start(client, "work__wait", name="pie"))
             await eventually((tmp_path / "pie.begun").exists)
-            await asyncio.sleep(0.2)  # it would have become a task by now
-            is_open = not second.done()
+            done, _ = await asyncio.wait((second,), timeout=0.5)  # or it would be a task by then
             for name in ("cake", "pie"):
                 (tmp_path / name).write_text(name, encoding="utf-8")
             plain = await second
             ended = await poll(client.session, first["taskId"])
 
-        assert is_open
+        assert not done
         assert plain["content"][0]["text"] == "pie"
         assert ended["result"]["content"][0]["text"] == "cake"
 
@@ -559,6 +566,52 @@ def test_a_task_that_its_server_still_has_is_followed_after_a_restart(tmp_path: 
         assert [(event.tool, event.code) for event in heard] == [("work__job", "ok")]
 
     asyncio.run(conversation())
+
+
+def test_a_session_keeps_its_newest_tasks_and_none_for_ever():
+    inner = MemoryStore()
+    inner.write(KIND, "ann/old", b'{"created": 0, "updated": 0, "status": "completed"}')
+    inner.write(KIND, "bob/new", _dump_ended())
+    store = BackgroundStore(inner)
+
+    def never(stored: StoredTask) -> Work:
+        raise AssertionError
+
+    async def add(tasks: Tasks, result: Json) -> str:
+        released = asyncio.Event()
+
+        async def work(task: RunningTask) -> Json:
+            await released.wait()
+            return result
+
+        made = await tasks.run("ann", {}, work, seconds=0, most=100)
+        released.set()
+        while (await tasks.get("ann", made["taskId"], never))["status"] not in ENDED:  # noqa: ASYNC110  # nothing announces it
+            await asyncio.sleep(0)
+        return made["taskId"]
+
+    async def conversation() -> None:
+        tasks = Tasks(store)
+        made = [await add(tasks, {"content": []}) for _ in range(TASKS_KEPT + 2)]
+        large = await add(tasks, {"content": "x" * KEPT_BYTES})
+        told = await tasks.get("ann", large, never)
+        await eventually(lambda: len(store.keys(KIND)) == TASKS_KEPT + 1)
+        for gone in ("old", *made[:3]):
+            with pytest.raises(MCPError, match="no such task"):
+                await tasks.get("ann", gone, never)
+        kept = await tasks.get("ann", made[3], never)
+        await tasks.close()
+
+        assert told["error"]["message"].startswith("The call was made, but its result is too large")
+        assert kept["result"] == {"content": []}
+        assert "bob/new" in store.keys(KIND)
+
+    asyncio.run(conversation())
+
+
+def _dump_ended() -> bytes:
+    now = time.time()
+    return json.dumps({"created": now, "updated": now, "status": "completed"}).encode()
 
 
 def test_after_a_kill_a_call_has_failed_and_a_task_of_a_server_goes_on(tmp_path: Path):
