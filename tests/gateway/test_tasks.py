@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -261,6 +263,24 @@ def test_a_task_of_a_server_may_take_longer_than_a_call_may(era: str, tmp_path: 
         assert text_of(result) == "baked"
         assert starts == 1  # nobody took the server for idle
         assert reported == ["cake is in progress"]
+
+    asyncio.run(conversation())
+
+
+def test_a_server_that_restarts_may_still_have_its_task(tmp_path: Path):
+    async def conversation() -> None:
+        async with (
+            opened(worker(tmp_path, "modern")) as gateway,
+            client_of(gateway, extensions=[Polling()]) as client,
+        ):
+            task = (await start(client, "work__job", name="cake"))["taskId"]
+            await poll(client.session, task, lambda state: state.get(SAID))
+            os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), signal.SIGKILL)
+            await eventually(lambda: gateway.pool.servers["work"].starts > 1)
+            (tmp_path / "cake").write_text("baked", encoding="utf-8")
+            ended = await poll(client.session, task)
+
+        assert ended["result"]["content"][0]["text"] == "baked"
 
     asyncio.run(conversation())
 

@@ -4,10 +4,12 @@ The first argument is the folder, the second the era. The result of a tool is th
 that its argument names. `wait` waits for it; `wait_and_ask` then asks who is there. `job` answers
 with a task (SEP-2663), whose state is in the folder, so that it outlives the server: `NAME.ask`
 makes it ask who is there, the answer goes into `NAME.answer`. A call or a task that is cancelled
-leaves `NAME.cancelled`. A file `lazy` makes the server ask for few requests about tasks.
+leaves `NAME.cancelled`. A file `lazy`
+makes the server ask for few requests about tasks, and `pid` holds the id of its process.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,7 @@ async def cancel_task(ctx: Any, params: TaskParams) -> Any:
 
 
 async def main() -> None:
+    (FOLDER / "pid").write_text(str(os.getpid()), encoding="utf-8")
     server: Server[Any] = Server("worker", on_list_tools=list_tools, on_call_tool=call_tool)
     async with stdio_server() as (read, write):
         if IS_MODERN:

@@ -46,6 +46,7 @@ from toolscout.schemas import Json, is_list, is_object
 from toolscout.servers.connection import (
     CANCEL_TASK,
     INPUT_REQUIRED,
+    USUAL_POLL_SECONDS,
     Relay,
     build_call,
     call_failed_from_error,
@@ -261,7 +262,7 @@ class ForwardedCall:
         """
         request = partial(self._request, server, method, params)
         key = CallKey(session=self._session, tool=called, arguments=params)
-        for _ in range(ROUNDS):
+        while True:
             if self._upstream is not None:
                 answer = self._upstream
                 self._upstream = None
@@ -277,7 +278,6 @@ class ForwardedCall:
             if answer.get("resultType") != INPUT_REQUIRED or not self._is_detached:
                 return rewrite_addresses(answer, partial(self._to_address, server))
             await self._ask_in_task(answer)
-        raise MCPError(code=types.INTERNAL_ERROR, message=ENDLESS_QUESTIONS.format(rounds=ROUNDS))
 
     @property
     def _is_detached(self) -> bool:
@@ -316,6 +316,8 @@ class ForwardedCall:
         """Ask the client what a server wants to know, and have the answers sent with the call."""
         assert self._task is not None
         wanted = types.InputRequiredResult.model_validate(answer, by_name=False)
+        if not wanted.input_requests:  # the server only wants the call again, later
+            await asyncio.sleep(USUAL_POLL_SECONDS)
         answers = await self._task.ask(wanted.input_requests or {}, self._seconds)
         update = {"request_state": wanted.request_state, "input_responses": answers}
         self._params = self._params.model_copy(update=update)

@@ -19,7 +19,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from toolscout.config.servers import ServerConfig
-from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable
+from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable, UpstreamError
 from toolscout.names import clean_text, to_error_text
 from toolscout.schemas import Json, clean_texts, is_object
 from toolscout.servers.manifest import Manifest
@@ -298,6 +298,9 @@ MOST_POLL_SECONDS = 30.0
 USUAL_POLL_SECONDS = 1.0
 """How long to wait between two requests for the state of a task, if its server does not say."""
 
+POLL_FAILURES = 5
+"""After so many failed requests in a row, a task is given up."""
+
 _ENDED = ("completed", "failed", "cancelled")
 _TASK_CANCELLED = "The server cancelled the task."
 
@@ -333,6 +336,7 @@ async def follow_task(
     params: Json = {"taskId": task["taskId"]}
     is_extension = "resultType" in task
     told = ""
+    failures = 0
     for polls in itertools.count(1):
         status = task.get("status")
         said = str(task.get("statusMessage") or "")
@@ -344,8 +348,15 @@ async def follow_task(
         if status == INPUT_REQUIRED:
             answers = await _answer_questions(task, relay)
             await send("tasks/update", {**params, "inputResponses": answers}, None)
+            task = {**task, "status": "working"}
         await asyncio.sleep(_choose_pause(task, idle_stop))
-        task = await send("tasks/get", params, None)
+        try:
+            task = await send("tasks/get", params, None)
+            failures = 0
+        except UpstreamError:  # the server may have restarted, and may still have the task
+            failures += 1
+            if failures == POLL_FAILURES:
+                raise
     if not is_extension:  # while this request is open, the server asks and ends the task
         return await send("tasks/result", params, relay)
     result, error = task.get("result"), task.get("error")
