@@ -121,11 +121,13 @@ class SessionState:
     @property
     def sees_all(self) -> bool:
         """Whether a search may show every tool."""
-        return self.policy.is_open and not self._catalog.has_app_tools
+        return self.policy.is_open and not self._catalog.app_tools
 
     def sees(self, tool: Tool) -> bool:
         """Tell whether a search may show a tool."""
-        return not tool.is_for_apps and self.policy.sees(tool)
+        if tool.name in self._catalog.app_tools:
+            return False
+        return self.policy.is_open or self.policy.sees(tool)
 
     def list_visible(self) -> Sequence[Tool]:
         """Return the tools that this session may see, by name."""
@@ -138,9 +140,8 @@ class SessionState:
 
     def list_for_apps(self) -> list[Tool]:
         """Return the tools that only apps may call, and only if the policy permits it."""
-        if not self._catalog.has_app_tools:
-            return []
-        return [t for t in self._catalog.tools if t.is_for_apps and self.policy.sees(t)]
+        found = map(self._catalog.get, sorted(self._catalog.app_tools))
+        return [tool for tool in found if tool is not None and self.policy.sees(tool)]
 
     def list_unready(self) -> Mapping[str, Availability]:
         """Return the pending and failed servers that this session may know of."""
