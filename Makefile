@@ -40,6 +40,7 @@ serve: .venv/.installed ## keep the gateway running in front of the demo servers
 		@modelcontextprotocol/server-everything@2026.8.31 \
 		@modelcontextprotocol/server-filesystem@2026.8.31 \
 		@modelcontextprotocol/server-memory@2026.8.31 \
+		@modelcontextprotocol/server-system-monitor@2.0.3 \
 		@anthropic-ai/mcpb@2.1.2 axe-core@4.14.0
 	touch $@
 
@@ -109,7 +110,7 @@ test-load: .venv/.installed ## many clients, broken servers, kills; prints its f
 
 test-peers: .venv-peers/.installed ## the benchmarks and FastMCP's client, with the packages of other projects
 	.venv-peers/bin/python -m pytest -q tests/benchmarks tests/evaluate tests/gateway/test_gateway_clients_fastmcp.py \
-		-p no:randomly
+		tests/gateway/test_resources_fastmcp.py tests/gateway/test_tasks_fastmcp.py -p no:randomly
 
 test-adapters: .venv/.installed ## every adapter with its real SDK, each in an environment of its own
 	$(BIN)/python tests/adapters/environments.py test

@@ -95,6 +95,7 @@ class Catalog:
         self._summaries: Mapping[str, str] = MappingProxyType({})
         self._held: dict[str, dict[str, Tool]] = {}
         self._names = Spellings()
+        self._app_tools: frozenset[str] = frozenset()
         self._version = 0
         self._sorted: tuple[Tool, ...] | None = ()
         self._snapshot: Snapshot | None = None
@@ -131,6 +132,11 @@ class Catalog:
                 digest = hashlib.sha256(prints.encode()).hexdigest()[:16]
                 self._fingerprint = (self._version, digest)
             return self._fingerprint[1]
+
+    @property
+    def app_tools(self) -> frozenset[str]:
+        """The names of the tools that only apps may call."""
+        return self._app_tools
 
     def state(self, server: str) -> Availability | None:
         """Return the availability of a server, or None for an unknown one."""
@@ -316,6 +322,8 @@ class Catalog:
             self._names.add(tool.name, spellings)
         if not mine:
             del self._by_server[server]
+        self._app_tools -= {tool.name for tool, _ in removed}
+        self._app_tools |= {tool.name for tool, _ in added if tool.is_for_apps}
         self._version += 1
         self._sorted = None
         self._notices.queue.append(

@@ -268,6 +268,14 @@ class Tool:
         return schemas.render_signature(self.name, self.input_schema, optional=optional)
 
     @property
+    def is_for_apps(self) -> bool:
+        """Whether only the app of its server may call it, not the model (MCP Apps)."""
+        meta: object = self.extras.get("_meta")
+        ui: object = meta.get("ui") if _is_mapping(meta) else None
+        visibility: object = ui.get("visibility") if _is_mapping(ui) else None
+        return schemas.is_list(visibility) and bool(visibility) and "model" not in visibility
+
+    @property
     def is_context(self) -> bool:
         """Whether this is something to read, a resource or a prompt, and not something to run."""
         return self.kind.casefold() in CONTEXT_KINDS

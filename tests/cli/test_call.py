@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from gateway.fleet import TIME, configuration
 from toolscout.cli import main
 
+WORKER = str(Path(__file__).parents[1] / "gateway/worker.py")
 CONVERT = {"source_timezone": "UTC", "time": "12:30", "target_timezone": "Asia/Tokyo"}
 
 
@@ -113,3 +114,12 @@ def test_a_short_name_that_several_tools_have_is_not_called(home: Path):
     assert "'convert_time' could be clock__convert_time, time__convert_time." in (
         result.stderr.replace("\n", " ")
     )
+
+
+def test_a_call_that_its_server_answers_with_a_task_waits_for_the_result(home: Path):
+    (home / "cake").write_text("baked", encoding="utf-8")
+    configuration(home, {"work": (WORKER, str(home), "modern")})
+
+    result = run("work__job", "name=cake", "--yes")
+
+    assert (result.exit_code, result.stdout.strip()) == (0, "baked"), result.stderr

@@ -5,12 +5,14 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
 from mcp.client import Client
+from mcp.client.extension import advertise
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
@@ -24,15 +26,28 @@ from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
 from toolscout.sessions.metatools import CALL
 from toolscout.stores import MemoryStore
+from toolscout.tools import Effect
 
 PACKAGES = Path(__file__).parents[2] / ".npm-servers/node_modules/@modelcontextprotocol"
 needs_node = pytest.mark.skipif(
-    not (PACKAGES / "server-basic-vanillajs").exists() or shutil.which("node") is None,
+    not (PACKAGES / "server-system-monitor").exists() or shutil.which("node") is None,
     reason="needs Node and `make .npm-servers/.installed`",
 )
 pytestmark = pytest.mark.timeout(300)
 ERAS = pytest.mark.parametrize("era", ["auto", "legacy"])
+WAYS = pytest.mark.parametrize(
+    ("way", "era"),
+    [
+        ("direct", "auto"),
+        ("direct", "legacy"),
+        ("pinned", "auto"),
+        ("pinned", "legacy"),
+        ("dynamic", "legacy"),
+    ],
+)
 APP_TYPE = "text/html;profile=mcp-app"
+POLL = "monitor__poll-system-stats"
+"""A tool that is there for the app of its server only."""
 _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 
 
@@ -52,6 +67,9 @@ def package(name: str, of: str, *args: str) -> ServerConfig:
     """Return a server of an npm package."""
     path = str(PACKAGES / of / "dist/index.js")
     return ServerConfig(name=name, transport=Transport.STDIO, command="node", args=(path, *args))
+
+
+MONITOR = package("monitor", "server-system-monitor", "--stdio")
 
 
 @asynccontextmanager
@@ -86,16 +104,7 @@ async def read(client: Client, uri: str) -> str:
 # Definitions.
 
 
-@pytest.mark.parametrize(
-    ("way", "era"),
-    [
-        ("direct", "auto"),
-        ("direct", "legacy"),
-        ("pinned", "auto"),
-        ("pinned", "legacy"),
-        ("dynamic", "legacy"),
-    ],
-)
+@WAYS
 def test_a_definition_keeps_its_meta_icons_titles_and_hints(way: str, era: str):
     mode = {"direct": GatewayMode.DIRECT, "dynamic": GatewayMode.DYNAMIC}.get(way)
     pins = ("paint",) if way == "pinned" else ()
@@ -155,6 +164,95 @@ def test_hints_of_a_public_server_reach_the_client(era: str):
 
     assert tool.title == "GZip File as Resource Tool"
     assert tool.annotations == types.ToolAnnotations(read_only_hint=False, open_world_hint=True)
+
+
+@needs_node
+@WAYS
+def test_the_definition_of_a_public_app_keeps_its_title_schemas_and_meta(way: str, era: str):
+    mode = {"direct": GatewayMode.DIRECT, "dynamic": GatewayMode.DYNAMIC}.get(way)
+    server = package("clock", "server-basic-vanillajs", "--stdio")
+    server = replace(server, pins=("get-time",) if way == "pinned" else ())
+
+    async def conversation() -> types.Tool:
+        options = GatewayConfig(mode=mode) if mode else GatewayConfig()
+        async with client_of(server, era=era, gateway=options) as client:
+            if way == "dynamic":
+                await client.call_tool("tool_search", {"queries": ["select:clock__get-time"]})
+            listed = (await client.list_tools()).tools
+            return next(tool for tool in listed if tool.name == "clock__get-time")
+
+    tool = asyncio.run(conversation())
+
+    address = "ui://get-time/mcp-app.html"
+    assert tool.title == "Get Time"
+    assert set((tool.output_schema or {})["properties"]) == {"time"}
+    assert (tool.meta or {})["ui"] == {"resourceUri": address}
+    assert (tool.meta or {})["ui/resourceUri"] == address
+
+
+# Tools that only apps may call.
+
+
+@needs_node
+@ERAS
+def test_the_model_does_not_find_describe_or_call_a_tool_for_apps_of_a_public_server(era: str):
+    async def conversation() -> None:
+        async with client_of(MONITOR, era=era) as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            shown = (await client.list_tools()).tools[0].description or ""
+            found = [
+                text_of(await client.call_tool("tool_search", {"queries": [query]}))
+                for query in ("server:monitor", "poll system stats", "monitor__*", "/stats/")
+            ]
+            selected = await client.call_tool("tool_search", {"queries": [f"select:{POLL}"]})
+            described = await client.call_tool("tool_describe", {"names": [POLL]})
+            refused = [await call(client, name) for name in (POLL, "poll-system-stats")]
+            called = await client.call_tool(POLL, {})
+
+        assert listed == ["tool_search", "tool_describe", "tool_call"]
+        assert "monitor" in shown
+        assert not [text for text in (shown, *found) if POLL in text or "Poll System" in text]
+        assert "monitor__get-system-info(" in found[0]
+        for reply in (selected, described, *refused):
+            assert "here is no tool" in text_of(reply)
+        # The app's own call, by the tool's own name.
+        assert "uptime" in called.structured_content
+
+    asyncio.run(conversation())
+
+
+@needs_node
+@pytest.mark.parametrize("split", [False, True])
+@ERAS
+def test_a_client_that_shows_apps_lists_the_tools_for_apps_and_can_call_them(era: str, split: bool):
+    async def conversation() -> None:
+        options = GatewayConfig(split_calls=split)
+        apps = [advertise("io.modelcontextprotocol/ui", {"mimeTypes": [APP_TYPE]})]
+        async with client_of(MONITOR, era=era, gateway=options, extensions=apps) as client:
+            tools = (await client.list_tools()).tools
+            called = await client.call_tool(POLL, {})
+
+        assert [tool.name for tool in tools if not tool.name.startswith("tool_")] == [POLL]
+        assert (tools[-1].meta or {})["ui"] == {"visibility": ["app"]}
+        assert "uptime" in (called.structured_content or {})
+
+    asyncio.run(conversation())
+
+
+@needs_node
+def test_a_direct_list_has_the_tools_for_apps_and_a_profile_may_forbid_them():
+    options = GatewayConfig(mode=GatewayMode.DIRECT)
+
+    async def conversation(profile: Profile | None) -> tuple[list[str], bool]:
+        async with client_of(MONITOR, gateway=options, profile=profile) as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            return listed, (await client.call_tool(POLL, {})).is_error
+
+    everything = asyncio.run(conversation(None))
+    limited = asyncio.run(conversation(Profile(tools=("monitor__get-system-info",))))
+
+    assert everything == (["monitor__get-system-info", POLL], False)
+    assert limited == (["monitor__get-system-info"], True)
 
 
 # Addresses.
@@ -338,6 +436,50 @@ def test_a_profile_reads_the_apps_of_its_own_tools_and_no_others():
 # Results.
 
 
+@needs_node
+@ERAS
+def test_results_progress_prompts_and_completions_of_a_public_server_arrive_whole(era: str):
+    reported: list[tuple[float, float | None]] = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reported.append((progress, total))
+
+    async def conversation() -> None:
+        async with client_of(package("all", "server-everything"), era=era) as client:
+            noted = await call(
+                client, "all__get-annotated-message", messageType="success", includeImage=True
+            )
+            weather = await call(client, "all__get-structured-content", location="Chicago")
+            failed = await call(
+                client, "all__get-resource-reference", resourceType="Text", resourceId=-1
+            )
+            long = {
+                "name": "all__trigger-long-running-operation",
+                "arguments": {"duration": 0.1, "steps": 2},
+            }
+            await client.call_tool("tool_call", long, progress_callback=report)
+            named = {"resourceType": "Text", "resourceId": "1"}
+            prompt = await client.get_prompt("all__resource-prompt", named)
+            reference = types.PromptReference(type="ref/prompt", name="all__completable-prompt")
+            completed = await client.complete(reference, {"name": "department", "value": "S"})
+            held: Any = prompt.messages[1].content
+            page = await client.read_resource(held.resource.uri)
+            await eventually(lambda: len(reported) == 2)
+
+        assert [block.type for block in noted.content] == ["text", "image"]
+        assert [(b.annotations.priority, b.annotations.audience) for b in noted.content] == [
+            (0.7, ["user"]),
+            (0.5, ["user"]),
+        ]
+        assert weather.structured_content["conditions"] == "Light rain / drizzle"
+        assert failed.is_error
+        assert reported == [(1, 2), (2, 2)]
+        assert held.resource.uri == page.contents[0].uri
+        assert completed.completion.values == ["Sales", "Support"]
+
+    asyncio.run(conversation())
+
+
 @ERAS
 def test_a_result_arrives_whole(era: str):
     async def conversation() -> None:
@@ -490,16 +632,15 @@ SPELLINGS: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize("name", [CALL, "tool_read"])
 @ERAS
-def test_a_call_may_be_spelt_as_a_session_accepts_it(era: str):
+def test_a_call_may_be_spelt_as_a_session_accepts_it(era: str, name: str):
+    server = replace(TIME, effects={"get_current_time": Effect.READ})
+    options = GatewayConfig(split_calls=name != CALL)
+
     async def conversation() -> list[Any]:
-        async with client_of(TIME, era=era) as client:
-            results: list[Any] = []
-            for arguments in SPELLINGS:
-                params = {"name": CALL, "arguments": arguments}
-                request = types.Request[Any, Any](method="tools/call", params=params)
-                results.append(await client.session.send_request(request, _RAW))
-            return results
+        async with client_of(server, era=era, gateway=options) as client:
+            return [await send(client, name, arguments) for arguments in SPELLINGS]
 
     results = asyncio.run(conversation())
 
@@ -507,6 +648,26 @@ def test_a_call_may_be_spelt_as_a_session_accepts_it(era: str):
     for result in results:
         assert result.get("isError") is not True
         assert '"timezone": "UTC"' in result["content"][-1]["text"]
+
+
+@pytest.mark.parametrize("mode", ["direct", "dynamic", "auto"])
+@ERAS
+def test_a_tool_called_by_its_own_name_takes_arguments_as_text_in_every_mode(mode: str, era: str):
+    async def conversation() -> Any:
+        options = GatewayConfig(mode=GatewayMode(mode))
+        async with client_of(TIME, era=era, gateway=options) as client:
+            return await send(client, "time__get_current_time", '{"timezone": "UTC"}')
+
+    result = asyncio.run(conversation())
+
+    assert '"timezone": "UTC"' in result["content"][-1]["text"]
+
+
+async def send(client: Client, name: str, arguments: object) -> Any:
+    """Call a tool with arguments that a client would not send."""
+    params = {"name": name, "arguments": arguments}
+    request = types.Request[Any, Any](method="tools/call", params=params)
+    return await client.session.send_request(request, _RAW)
 
 
 # Parts of results.

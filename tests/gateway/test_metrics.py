@@ -9,8 +9,8 @@ from toolscout.config.servers import ServerConfig, Transport
 from toolscout.dialects import Dialect, to_definition
 from toolscout.gateway.events import Listed
 from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.logs import Spans
 from toolscout.gateway.metrics import LABELLED_TOOLS, OTHER, Metrics
-from toolscout.gateway.tracing import Spans
 from toolscout.schemas import Json
 from toolscout.sessions.events import Called, Described, Searched, Suggested
 from toolscout.sessions.metatools import build_meta_tools

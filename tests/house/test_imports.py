@@ -123,8 +123,8 @@ ORDERS = {
         executor
     """,
     "toolscout.gateway": """
-        issuers pending tracing
-        middleware
+        issuers pending
+        middleware tasks
         events forward resume
         ledger logs resources
         audit

@@ -20,7 +20,6 @@ MOST_WORDS = 60
 
 ISOLATES_A_DEPENDENCY = {
     "encoders/onnx.py": "onnxruntime",
-    "gateway/tracing.py": "OpenTelemetry",
 }
 """Small modules with one importer that stand alone because what they import is optional."""
 

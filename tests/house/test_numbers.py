@@ -40,6 +40,7 @@ from toolscout.gateway.middleware import (
 )
 from toolscout.gateway.pending import REQUESTS_KEPT
 from toolscout.gateway.shims import HEAD_BYTES
+from toolscout.gateway.tasks import KEPT_BYTES, LEASE_SECONDS, TASKS_KEPT
 from toolscout.lint.lint import MOST_PROBED
 from toolscout.lint.probes import FOUND_WITHIN
 from toolscout.lint.rules import LONG_DEFINITION_TOKENS
@@ -144,6 +145,9 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/gateway.md", "in {} characters together", (ICONS_CHARS,)),
     ("docs/gateway.md", "`_meta` of more than {} characters", (META_CHARS,)),
     ("docs/gateway.md", "`answer_seconds` ({} by default)", (GATEWAY.answer_seconds,)),
+    ("docs/gateway.md", "`task_seconds` ({} by default", (GATEWAY.task_seconds,)),
+    ("docs/gateway.md", "the newest {} tasks are kept, in {} MB", (TASKS_KEPT, KEPT_BYTES >> 20)),
+    ("docs/gateway.md", "after {} seconds if it was killed", (LEASE_SECONDS,)),
     ("docs/gateway.md", "after {} seconds the answer is sent", (WAIT_SECONDS,)),
     ("docs/gateway.md", "up to {} MB", (PENDING_BYTES >> 20,)),
     ("docs/gateway.md", "a token has at least {} characters", (TOKEN_CHARS,)),

@@ -15,10 +15,13 @@ from mcp.shared.exceptions import MCPError
 from serving import eventually
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
-from toolscout.errors import CallFailed, ServerUnavailable
+from toolscout.errors import CallFailed, CallTimedOut, ServerUnavailable
+from toolscout.schemas import Json
 from toolscout.servers.connection import (
     Delays,
+    Relay,
     call_failed_from_error,
+    follow_task,
     make_unavailable_error,
 )
 from toolscout.servers.pool import Pool
@@ -246,3 +249,22 @@ def test_a_reason_shows_no_secret_of_its_server():
     error = make_unavailable_error(config, "sent abcdef-1234 and longer-secret-abcdef-1234")
 
     assert error.reason == "sent … and …"
+
+
+@pytest.mark.parametrize(("failures", "is_given_up"), [(4, False), (5, True)])
+def test_a_task_outlives_some_unanswered_requests_in_a_row(failures: int, is_given_up: bool):
+    task = {"resultType": "task", "taskId": "t", "status": "working", "pollIntervalMs": 0}
+    answers = [CallTimedOut("tasks/get", 1.0)] * failures
+
+    async def send(method: str, params: Json, relay: Relay | None) -> Json:
+        assert (method, params) == ("tasks/get", {"taskId": "t"})
+        if answers:
+            raise answers.pop()
+        return {"status": "completed", "result": {"content": []}}
+
+    follow = follow_task(send, task, None)
+    if is_given_up:
+        with pytest.raises(CallTimedOut):
+            asyncio.run(follow)
+    else:
+        assert asyncio.run(follow) == {"content": []}

@@ -199,9 +199,8 @@ async def _serve(
     key: str | None,
 ) -> None:
     from toolscout.gateway.gateway import Gateway
-    from toolscout.gateway.logs import log_event
+    from toolscout.gateway.logs import Spans, log_event
     from toolscout.gateway.server import serve_stdio
-    from toolscout.gateway.tracing import Spans
 
     with inputs.open_store(config) as store:
         tokens = inputs.get_tokens_folder(config)

@@ -428,6 +428,13 @@ class GatewayConfig(Options):
         "`call_seconds`.",
         unit="seconds",
     )
+    task_seconds: float = declare(
+        15.0,
+        check_number(0, 86_400),
+        "After this time a call goes on as a [task](gateway.md#tasks), if the client supports "
+        "tasks; 0 offers none.",
+        unit="seconds",
+    )
     max_body_bytes: int = declare(
         8 << 20,
         check_whole(1_024, 1 << 30),

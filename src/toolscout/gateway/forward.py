@@ -6,6 +6,7 @@ Clients that cannot be asked during a call are left to `pending`.
 """
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -23,25 +24,42 @@ from mcp.shared.uri_template import UriTemplate
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from toolscout.config.servers import Login
-from toolscout.errors import ApprovalNeeded, CallFailed, LoginRequired, NotAllowed, ToolHeld
+from toolscout.errors import (
+    ApprovalNeeded,
+    CallFailed,
+    LoginRequired,
+    NotAllowed,
+    ToolHeld,
+    ToolscoutError,
+)
 from toolscout.gateway.pending import (
     DENIED,
-    INPUT_REQUIRED,
     RESULT_TYPES,
     SCOPES,
     ApprovalRequest,
     CallApprovals,
     CallKey,
     PendingCalls,
+    Work,
     build_question,
     check_abilities,
     digest_call,
     format_arguments,
 )
+from toolscout.gateway.tasks import RunningTask
 from toolscout.names import digest_session
 from toolscout.policies import Decision, Permission
 from toolscout.schemas import Json, is_list, is_object
-from toolscout.servers.connection import Relay, call_failed_from_error
+from toolscout.servers.connection import (
+    CANCEL_TASK,
+    INPUT_REQUIRED,
+    USUAL_POLL_SECONDS,
+    Relay,
+    build_call,
+    call_failed_from_error,
+    find_task,
+    follow_task,
+)
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Caller
@@ -51,6 +69,7 @@ from toolscout.sessions.texts import (
     CALL_ALONE,
     ENDLESS_QUESTIONS,
     LOGIN_QUESTION,
+    NOT_ANSWERED,
     USER_DECLINED,
 )
 from toolscout.tools import Tool
@@ -71,6 +90,8 @@ APP_KEYS = ("ui", "ui/resourceUri", "openai/outputTemplate")
 APP_URI = "resourceUri"
 LINKS_LIMIT = 100
 """Resources in a cut result whose addresses are kept."""
+CANCEL_SECONDS = 5.0
+"""How long a server may take to hear that its task was cancelled."""
 HANDSHAKE_LOG_LEVEL = "info"
 """Earlier clients do not say with a call which log messages they want."""
 
@@ -99,12 +120,15 @@ class ForwardedCall:
         login_page: str = "",
         waiting_page: str = "",
         is_alone: bool = True,
+        task: RunningTask | None = None,
+        upstream: Json | None = None,
     ) -> None:
         """`login_page` is where the client's user logs in to servers.
 
         `waiting_page` is where a person decides about waiting calls. Either is empty if there is
         no such page. A call that `is_alone` in its request may be answered with a question; others
-        would be made twice if the client repeated the request.
+        would be made twice if the client repeated the request. The call may become a `task`;
+        `upstream` is the server's own task for a call that was made before.
         """
         self.raw: Json | None = None
         """The server's answer; only addresses are changed."""
@@ -127,6 +151,8 @@ class ForwardedCall:
         self._to_address = to_address
         self._login_page = login_page
         self._waiting_page = waiting_page
+        self._task = task
+        self._upstream = upstream
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._is_alone = is_alone
         self._cannot_ask = self._is_modern and not is_alone
@@ -162,6 +188,8 @@ class ForwardedCall:
 
         Raises `NotAllowed` if the answer is no, and `ApprovalNeeded` if the client cannot ask.
         """
+        if self._upstream is not None:
+            return True  # somebody agreed when the call was made
         digest = digest_call(self._caller.principal, self._session, tool, arguments)
         given = self._params
         has_answers = given.input_responses is not None
@@ -173,7 +201,7 @@ class ForwardedCall:
                 await self._look_up_approval(digest, tool, arguments, decision)
             elif self._cannot_ask:
                 raise ApprovalNeeded(tool.name, rule=decision.rule, alone=True)
-            elif self._is_modern:
+            elif self._is_modern and not self._is_detached:
                 if not self._approvals.take_state(self._params.request_state, digest):
                     self._question = _build_input_required(
                         question, self._approvals.add_state(digest)
@@ -249,19 +277,67 @@ class ForwardedCall:
 
         `called` is the name or address that the client uses.
         """
-        if self._may_suspend(server):
-            answer = await self._pending_calls.run(
-                CallKey(session=self._session, tool=called, arguments=params),
-                lambda relay: self._request(server, method, params, relay),
-                relay=self,
-                abilities=self._context.session.client_capabilities,
-                state=self._params.request_state,
-                answers=self._params.input_responses,
-                seconds=self._seconds,
-            )
-        else:
-            answer = await self._request(server, method, params, self)
-        return rewrite_addresses(answer, partial(self._to_address, server))
+        request = partial(self._request, server, method, params)
+        key = CallKey(session=self._session, tool=called, arguments=params)
+        while True:
+            if self._upstream is not None:
+                answer = self._upstream
+                self._upstream = None
+            elif self._may_suspend(server):
+                answer = await self._suspend(key, request, self._params.request_state)
+            else:
+                answer = await request(self)
+            task = find_task(answer) if method == "tools/call" else None
+            if task is not None:
+                if self._task is not None:
+                    self._task.note_upstream(answer)
+                answer = await self._suspend(key, partial(self._follow, server, task), None)
+            if answer.get("resultType") != INPUT_REQUIRED or not self._is_detached:
+                return rewrite_addresses(answer, partial(self._to_address, server))
+            await self._ask_in_task(answer)
+
+    @property
+    def _is_detached(self) -> bool:
+        """Whether the client's request has been answered with a task."""
+        return self._task is not None and self._task.is_detached
+
+    async def _suspend(self, key: CallKey, work: Work, state: str | None) -> Json:
+        """Do work, or go on with it, that may have to wait until the client repeats its call."""
+        return await self._pending_calls.run(
+            key,
+            work,
+            relay=self,
+            abilities=self._context.session.client_capabilities,
+            state=state,
+            answers=self._params.input_responses,
+            seconds=self._seconds,
+        )
+
+    async def _follow(self, server: str, task: Json, relay: Relay) -> Json:
+        """Wait for the result of a server's task; if the call is cancelled, so is the task."""
+        send = partial(self._pool.request, server, caller=self._caller)
+        member = self._pool.servers.get(server)
+        idle_stop = member.config.idle_stop if member is not None else 0.0
+        # Earlier clients can be asked while their request is open.
+        relay = relay if self._is_modern else self
+        try:
+            return await follow_task(send, task, relay, idle_stop=idle_stop)
+        except (asyncio.CancelledError, MCPError):
+            if self._task is None or not self._task.is_suspended:
+                with contextlib.suppress(MCPError, ToolscoutError, TimeoutError):
+                    async with asyncio.timeout(CANCEL_SECONDS):
+                        await send(CANCEL_TASK, {"taskId": task["taskId"]})
+            raise
+
+    async def _ask_in_task(self, answer: Json) -> None:
+        """Ask the client what a server wants to know, and have the answers sent with the call."""
+        assert self._task is not None
+        wanted = types.InputRequiredResult.model_validate(answer, by_name=False)
+        if not wanted.input_requests:  # the server only wants the call again, later
+            await asyncio.sleep(USUAL_POLL_SECONDS)
+        answers = await self._task.ask(wanted.input_requests or {}, self._seconds)
+        update = {"request_state": wanted.request_state, "input_responses": answers}
+        self._params = self._params.model_copy(update=update)
 
     def _may_suspend(self, server: str) -> bool:
         """Tell whether the server may ask for input that the client can only give in a new call."""
@@ -271,7 +347,10 @@ class ForwardedCall:
         can_answer = abilities is not None and (
             abilities.sampling or abilities.elicitation or abilities.roots
         )
-        if self._params.request_state is None and not can_answer:
+        state = self._params.request_state
+        if state in self._pending_calls.waiting:
+            return True
+        if state is None and not can_answer:
             return False
         member = self._pool.servers.get(server)
         if member is None or member.manifest is None:
@@ -279,9 +358,7 @@ class ForwardedCall:
         if member.manifest.protocol in HANDSHAKE_PROTOCOL_VERSIONS:
             return True
         # The gateway may have to ask for a login. A state that it did not give is the server's.
-        state = self._params.request_state
-        is_own = state is None or state in self._pending_calls.waiting
-        return member.config.login == Login.USER and bool(self._caller.principal) and is_own
+        return member.config.login == Login.USER and bool(self._caller.principal) and state is None
 
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
         params = {**params, **self._build_extra_params()}
@@ -397,7 +474,9 @@ class ForwardedCall:
 
         Of several calls, each would begin to count anew; `report_done` counts them instead.
         """
-        if self._is_alone:
+        if self._task is not None:
+            self._task.note(message or "")
+        if self._is_alone and not self._is_detached:
             await self._notify(self._context.session.report_progress(progress, total, message))
 
     async def report_done(self, done: int, total: int) -> None:
@@ -407,7 +486,9 @@ class ForwardedCall:
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass a log message on, if the client wants such messages and reads fast enough."""
         context = self._context
-        if params.level not in allowed_log_levels(context.protocol_version, context.meta):
+        if self._is_detached or params.level not in allowed_log_levels(
+            context.protocol_version, context.meta
+        ):
             return
         note = types.LoggingMessageNotification(params=params)
         await self._notify(context.session.send_notification(note, context.request_id))
@@ -433,11 +514,13 @@ class ForwardedCall:
         # Over HTTP, a request that names the call travels on the call's own stream.
         metadata = ServerMessageMetadata(related_request_id=self._context.request_id)
         try:
+            if self._task is not None and self._task.is_detached:
+                return (await self._task.ask({APPROVAL: request}, self._seconds))[APPROVAL]
             async with asyncio.timeout(self._seconds):
                 result_type = RESULT_TYPES[type(request)][0]
                 return await session.send_request(request, result_type, metadata=metadata)
         except TimeoutError:
-            text = f"The client has not answered within {self._seconds:g} s."
+            text = NOT_ANSWERED.format(seconds=self._seconds)
             return types.ErrorData(code=types.INTERNAL_ERROR, message=text)
         except MCPError as error:
             return error.error
@@ -565,7 +648,7 @@ def _build_request(tool: Tool, arguments: Json) -> tuple[str, Json]:
         return "resources/read", {"uri": uri}
     if tool.kind == PROMPT:
         return "prompts/get", {"name": extras["prompt"], "arguments": arguments}
-    return "tools/call", {"name": extras.get("leaf", tool.leaf), "arguments": arguments}
+    return "tools/call", build_call(tool, arguments)
 
 
 def _read_content(raw: Json) -> Json:

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
@@ -60,11 +60,21 @@ from toolscout.gateway.middleware import ANONYMOUS, Principal, find_address, rea
 from toolscout.gateway.pending import CallApprovals, PendingCalls
 from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
+from toolscout.gateway.tasks import (
+    LONGEST_SECONDS,
+    RunningTask,
+    StoredTask,
+    TaskParams,
+    Tasks,
+    TaskUpdateParams,
+    Work,
+)
 from toolscout.names import make_exposed_name
 from toolscout.policies import Decision, Permission, Policy
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
+from toolscout.servers.mcp import TASKS
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Caller, Phase, ServerState
@@ -84,7 +94,12 @@ from toolscout.sessions.metatools import (
 from toolscout.sessions.replies import Reply, refuse
 from toolscout.sessions.session import Session
 from toolscout.sessions.session_state import SESSION_KIND
-from toolscout.sessions.texts import ASK_FOR_LOGIN, ASK_FOR_START, TOOLS_NOT_KNOWN_YET
+from toolscout.sessions.texts import (
+    ASK_FOR_LOGIN,
+    ASK_FOR_START,
+    TASKS_NOT_DECLARED,
+    TOOLS_NOT_KNOWN_YET,
+)
 from toolscout.settings import Settings
 from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
@@ -171,6 +186,7 @@ class Gateway:
         caller may make at the same time."""
         self.resources = Resources(self.pool)
         self.pending_calls = PendingCalls()
+        self.tasks = Tasks(self.store)
         self.approvals = CallApprovals(self.store, mask=self._mask)
         self.approvals.on_answer = self._tell_answer
         self._folders: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
@@ -200,6 +216,7 @@ class Gateway:
 
     async def __aexit__(self, *error: object) -> None:
         await self.subscriptions.close()
+        await self.tasks.close(self.config.gateway.stop_seconds)
         await self.pending_calls.close()
         await self._warming
         self._shortening.cancel()
@@ -328,17 +345,24 @@ class Gateway:
         is_older = context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         return is_older and self.config.gateway.mode is GatewayMode.DYNAMIC
 
-    def list_tools(self, session: Session, *, grows: bool = False) -> list[Json]:
-        """Return the definitions for `tools/list`; with `grows`, those of found tools follow."""
+    def list_tools(
+        self, session: Session, *, grows: bool = False, has_apps: bool = False
+    ) -> list[Json]:
+        """Return the definitions for `tools/list`; with `grows`, those of found tools follow.
+
+        Clients that show apps get the tools that only apps may call, and hide them from the model.
+        """
         if self._is_direct(session):
             visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
-            return [self._define(tool) for tool in visible]
+            return [self._define(tool) for tool in (*visible, *session.list_for_apps())]
         meta_tools = build_meta_tools(session.get_listing(), runs_calls=True)
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
-        known = filter(None, map(self.catalog.get, _list_own_names(session, grows=grows)))
-        return [*meta, *(self._define(tool) for tool in known if tool.kind == "tool")]
+        own = filter(None, map(self.catalog.get, _list_own_names(session, grows=grows)))
+        known = {tool.name: tool for tool in own if tool.kind == "tool"}
+        known |= {tool.name: tool for tool in session.list_for_apps() if has_apps}
+        return [*meta, *map(self._define, known.values())]
 
     def _define(self, tool: Tool) -> Json:
         """Return the definition of a server's tool, with addresses that the client can read."""
@@ -348,7 +372,69 @@ class Gateway:
     async def call(
         self, session: Session, context: Context, params: types.CallToolRequestParams
     ) -> Json:
-        """Answer `tools/call`: a meta-tool, or any permitted tool by its own name."""
+        """Answer `tools/call`: a meta-tool, or any permitted tool by its own name.
+
+        A call that takes long goes on as a task if its client supports tasks.
+        """
+        config = self.config.gateway
+        is_search = to_meta_name(params.name) in (SEARCH, DESCRIBE)
+        if is_search or not self._has_tasks(context):
+            return await self._call(session, context, params)
+        asked = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        work = partial(self._call, session, context, params)
+        return await self.tasks.run(session.id, asked, work, config.task_seconds, config.max_calls)
+
+    async def get_task(self, session: Session, context: Context, params: TaskParams) -> Json:
+        """Answer `tasks/get`."""
+        self._check_tasks(context)
+
+        def resume(stored: StoredTask) -> Work:
+            asked = types.CallToolRequestParams.model_validate(stored.call, by_name=False)
+            return partial(self._call, session, context, asked, upstream=stored.upstream)
+
+        return await self.tasks.get(session.id, params.task_id, resume)
+
+    async def update_task(
+        self, session: Session, context: Context, params: TaskUpdateParams
+    ) -> Json:
+        """Answer `tasks/update`."""
+        self._check_tasks(context)
+        await self.tasks.update(session.id, params.task_id, params.input_responses)
+        return {}
+
+    async def cancel_task(self, session: Session, context: Context, params: TaskParams) -> Json:
+        """Answer `tasks/cancel`."""
+        self._check_tasks(context)
+        await self.tasks.cancel(session.id, params.task_id)
+        return {}
+
+    def _has_tasks(self, context: Context) -> bool:
+        """Tell whether a call of a client may be answered with a task."""
+        declared = context.session.client_capabilities
+        is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        is_declared = declared is not None and TASKS in (declared.extensions or ())
+        return is_modern and is_declared and self.config.gateway.task_seconds > 0
+
+    def _check_tasks(self, context: Context) -> None:
+        """Raise `MCPError` for a client that asks about a task and cannot have any."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found")
+        if not self._has_tasks(context):
+            raise MCPError(
+                code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+                message=TASKS_NOT_DECLARED,
+                data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
+            )
+
+    async def _call(
+        self,
+        session: Session,
+        context: Context,
+        params: types.CallToolRequestParams,
+        task: RunningTask | None = None,
+        *,
+        upstream: Json | None = None,
+    ) -> Json:
         name = params.name
         arguments = params.arguments
         is_direct = self._is_direct(session)
@@ -359,7 +445,7 @@ class Gateway:
             calls, notes = _read_several(arguments)
             if calls:
                 variant = name if has_variants else ""
-                return await self._call_each(session, context, params, calls, notes, variant)
+                return await self._call_each(session, context, params, calls, notes, variant, task)
         if has_variants:
             error = self._check_variant(session, context, name, arguments)
             if error is not None:
@@ -367,7 +453,7 @@ class Gateway:
         name = asked
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
-        forwarded = self.forward(session, context, params)
+        forwarded = self.forward(session, context, params, task, upstream=upstream)
         reply = await session.handle(name, arguments, executor=forwarded, confirm=forwarded.confirm)
         await self.store.wait_written(SESSION_KIND, session.id)
         if reply.references and self.has_growing_list(context):
@@ -384,8 +470,12 @@ class Gateway:
         calls: Sequence[CallRequest],
         notes: Sequence[str],
         variant: str,
+        task: RunningTask | None,
     ) -> Json:
-        """Answer a `tool_call` of several tools, or such a call of a variant of it."""
+        """Answer a `tool_call` of several tools, or such a call of a variant of it.
+
+        They may all become one task; then nobody hears how many have ended.
+        """
         # An answer to a question belongs to a call that was made alone.
         update = {"request_state": None, "input_responses": None}
         params = params.model_copy(update=update)
@@ -410,7 +500,8 @@ class Gateway:
                 if reply.code == UnknownTool.code:
                     reply = self._explain_unknown(session, call.name, reply)
             done += 1
-            await forward.report_done(done, len(calls))
+            if task is None or not task.is_detached:
+                await forward.report_done(done, len(calls))
             return reply
 
         made = [partial(make, *pair) for pair in zip(calls, forwarded, strict=True)]
@@ -434,7 +525,7 @@ class Gateway:
         if find_meta_tool(self.catalog, asked) in (SEARCH, DESCRIBE):
             return None
         tool, _ = session.find_target(asked, arguments)
-        if tool is None or tool.effect in VARIANTS.get(name, ()):
+        if tool is None or tool.is_for_apps or tool.effect in VARIANTS.get(name, ()):
             return None
         if name in _list_own_names(session, grows=self.has_growing_list(context)):
             return None
@@ -477,7 +568,9 @@ class Gateway:
         session: Session,
         context: Context,
         params: types.InputResponseRequestParams,
+        task: RunningTask | None = None,
         *,
+        upstream: Json | None = None,
         is_alone: bool = True,
     ) -> ForwardedCall:
         """Return the executor of one request at its server, or of one call of several in it."""
@@ -494,6 +587,8 @@ class Gateway:
             sees=partial(self.resources.sees, session),
             to_address=self.resources.to_gateway_uri,
             is_alone=is_alone,
+            task=task,
+            upstream=upstream,
         )
 
     def _tell_answer(
@@ -556,6 +651,7 @@ def _build_settings(config: Config) -> Settings:
         calls_by_name=True,
         shared=True,
         result_tokens=config.gateway.max_result_tokens,
+        call_seconds=LONGEST_SECONDS,  # every server has a limit of its own
     )
 
 

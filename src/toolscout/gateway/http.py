@@ -252,6 +252,7 @@ class _HttpGateway:
         else:
             session.restrict(Policy(allowed=lambda tool: False))
             self._gateway.subscriptions.end(session)
+            self._gateway.tasks.end(session.id)
 
     def _is_refused(self, scope: Scope) -> bool:
         """Tell whether a running request would be refused now, or show more than it may."""
@@ -355,7 +356,8 @@ class _HttpGateway:
         await self._gateway.subscriptions.close()
         if self._pages is not None:
             await self._pages.close()
-        await self._running.stop(self._gateway.config.gateway.stop_seconds)
+        seconds = self._gateway.config.gateway.stop_seconds
+        await asyncio.gather(self._running.stop(seconds), self._gateway.tasks.close(seconds))
 
     async def _find_session(self, context: Context) -> Session:
         client, principal = identify_client(context)

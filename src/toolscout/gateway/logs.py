@@ -2,18 +2,22 @@
 
 Lines that are logged while the gateway answers a request name that request: a digest of the session
 and the client's own request id, so that they can be matched with the client's log. Lines about
-access and servers consist of fields, which the JSON form has as keys of their own.
+access and servers consist of fields, which the JSON form has as keys of their own. `Spans` sends
+searches, descriptions and calls to the host's OpenTelemetry collector instead.
 """
 
 import json
 import logging
 import re
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
+
+from opentelemetry import trace
 
 from toolscout.config.gateway import LogFormat
 from toolscout.config.secrets import SecretMask
@@ -161,3 +165,40 @@ class _Json(_Text):
 def _escape(text: str) -> str:
     """Return a text that begins no line of its own and does not command a terminal."""
     return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+class Spans:
+    """Creates OpenTelemetry spans with a tracer, by default the host's.
+
+    A span holds counts, codes and tool names, as its event does, and no text (R108).
+    """
+
+    def __init__(self, tracer: Any = None, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._tracer = trace.get_tracer("toolscout") if tracer is None else tracer
+        self._clock = clock
+
+    def on_event(self, event: Event) -> None:
+        """Create a span for an event that has just ended."""
+        if not isinstance(event, Searched | Described | Called):
+            return
+        attributes: dict[str, str | int] = {
+            "toolscout.code": event.code,
+            "toolscout.loaded": event.loaded,
+            "toolscout.tokens": event.tokens,
+        }
+        match event:
+            case Searched():
+                name = "search"
+                attributes["toolscout.form"] = event.form
+                attributes["toolscout.hits"] = event.hits
+            case Described():
+                name = "describe"
+            case Called():
+                name = "call" if event.made else "refusal"
+                attributes["toolscout.tool"] = event.tool
+        ended = self._clock()
+        started = ended - round(event.milliseconds * 1e6)
+        span = self._tracer.start_span(
+            f"toolscout.{name}", start_time=started, attributes=attributes
+        )
+        span.end(ended)

@@ -27,12 +27,11 @@ from toolscout.errors import NotPending
 from toolscout.names import escape_hidden, is_exposed_name, to_one_line
 from toolscout.policies import Decision
 from toolscout.schemas import Json, to_canonical_json
-from toolscout.servers.connection import Relay
+from toolscout.servers.connection import INPUT_REQUIRED, Relay
 from toolscout.sessions.texts import APPROVAL_QUESTION, NOT_SHOWN
 from toolscout.stores.store import Store
 from toolscout.tools import Tool
 
-INPUT_REQUIRED = "input_required"
 PENDING_CALLS_MAX = 256
 STATE_BYTES = 24
 SCOPES = ("once", "session")

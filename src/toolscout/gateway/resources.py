@@ -204,7 +204,8 @@ class Resources:
 
     def _has_app_at(self, session: Session, server: str, own: str) -> bool:
         """Tell whether a tool that a session may see has an app there, which need not be listed."""
-        tools = (tool for tool in session.list_visible() if tool.server == server)
+        tools = [*session.list_visible(), *session.list_for_apps()]
+        tools = (tool for tool in tools if tool.server == server)
         return any(tool.kind == TOOL and own in _list_uris(tool) for tool in tools)
 
     def _map_visible_names(self, session: Session) -> dict[tuple[str, str, str], str]:

@@ -26,9 +26,12 @@ from toolscout.gateway.logs import CURRENT_REQUEST
 from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.gateway.shims import OptionalSpans
 from toolscout.gateway.subscriptions import SessionOf
+from toolscout.gateway.tasks import TaskParams, TaskUpdateParams
 from toolscout.names import to_one_line
 from toolscout.schemas import Json
+from toolscout.servers.connection import CANCEL_TASK
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
+from toolscout.servers.mcp import APPS, TASKS
 from toolscout.sessions.metatools import INSTRUCTIONS, to_object
 from toolscout.sessions.session import Session
 
@@ -56,7 +59,9 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     async def list_tools(session: Session, context: Context, params: Any) -> Json:
         is_short = await session.run(session.has_listing)
         grows = gateway.has_growing_list(context)
-        list_ = partial(gateway.list_tools, session, grows=grows)
+        declared = context.session.client_capabilities
+        has_apps = declared is not None and APPS in (declared.extensions or ())
+        list_ = partial(gateway.list_tools, session, grows=grows, has_apps=has_apps)
         definitions = await session.run(list_, is_short=is_short)
         if context.request is None:  # over HTTP, the SDK also lists tools for itself
             gateway.events.emit(
@@ -146,6 +151,11 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     server.add_notification_handler(
         "notifications/roots/list_changed", types.NotificationParams, renew_roots
     )
+    if gateway.config.gateway.task_seconds:
+        server.extensions[TASKS] = {}
+        server.add_request_handler("tasks/get", TaskParams, handle(gateway.get_task))
+        server.add_request_handler("tasks/update", TaskUpdateParams, handle(gateway.update_task))
+        server.add_request_handler(CANCEL_TASK, TaskParams, handle(gateway.cancel_task))
     server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
     server.middleware.append(_read_json_text)
     return server

@@ -1,13 +1,15 @@
 """`Connection`, the pool's view of a running server, whatever protocol it speaks.
 
 Also here: `Relay`, which passes a server's messages back to the client that made the call,
-`Relays`, which finds the right relay, `Delays`, and errors for servers that cannot be used.
+`Relays`, which finds the right relay, `Delays`, errors for servers that cannot be used, and
+`follow_task`, which waits for the result of a server's task.
 The pool decides which connection a server gets and when it opens.
 """
 
 import asyncio
+import itertools
 import re
-from collections.abc import Callable, Generator, Set
+from collections.abc import Awaitable, Callable, Generator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,10 +19,11 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from toolscout.config.servers import ServerConfig, Share
-from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable
+from toolscout.errors import CallFailed, IsolationFailed, ServerUnavailable, UpstreamError
 from toolscout.names import clean_text, to_error_text
 from toolscout.schemas import Json, clean_texts, is_object
 from toolscout.servers.manifest import Manifest
+from toolscout.tools import Tool
 
 REASON_CHARS = 300
 SAID_CHARS = 1_200
@@ -308,3 +311,106 @@ def _find_host(url: str) -> str:
     if not host:
         raise MCPError(code=types.INVALID_PARAMS, message=NO_PAGE)
     return host
+
+
+# Tasks.
+
+TASK = "task"
+"""The type of a result that stands for a task (SEP-2663), and its member in MCP 2025-11-25."""
+INPUT_REQUIRED = "input_required"
+CANCEL_TASK = "tasks/cancel"
+LEAST_POLL_SECONDS = 0.05
+MOST_POLL_SECONDS = 30.0
+USUAL_POLL_SECONDS = 1.0
+"""How long to wait between two requests for the state of a task, if its server does not say."""
+
+POLL_FAILURES = 5
+"""After so many failed requests in a row, a task is given up."""
+
+_ENDED = ("completed", "failed", "cancelled")
+_TASK_CANCELLED = "The server cancelled the task."
+
+SendRequest = Callable[[str, Json, Relay | None], Awaitable[Json]]
+"""Sends a method and its parameters to a server; what the server asks meanwhile goes to a relay."""
+
+
+def build_call(tool: Tool, arguments: Json) -> Json:
+    """Return the parameters of `tools/call`; tools of 2025-11-25 may demand to be run as tasks."""
+    params: Json = {"name": tool.extras.get("leaf", tool.leaf), "arguments": arguments}
+    execution: object = tool.extras.get("execution")
+    if is_object(execution) and execution.get("taskSupport") == "required":
+        params[TASK] = {}
+    return params
+
+
+def find_task(answer: Json) -> Json | None:
+    """Return the task that a server answered a call with, or None if it answered with a result."""
+    if answer.get("resultType") == TASK:
+        return answer
+    task: object = answer.get(TASK)
+    return task if is_object(task) and "taskId" in task and not answer.get("content") else None
+
+
+async def follow_task(
+    send: SendRequest, task: Json, relay: Relay | None, *, idle_stop: float = 0.0
+) -> Json:
+    """Return the result of a task once there is one; raises `MCPError` if it fails.
+
+    Questions go to the relay, and so does what the server says about the state of the task. The
+    server is asked often enough that `idle_stop` does not stop it.
+    """
+    params: Json = {"taskId": task["taskId"]}
+    is_extension = "resultType" in task
+    told = ""
+    failures = 0
+    for polls in itertools.count(1):
+        status = task.get("status")
+        said = str(task.get("statusMessage") or "")
+        if relay is not None and said not in ("", told) and status not in _ENDED:
+            told = said
+            await relay.report_progress(polls, None, clean_text(said, QUESTION_CHARS))
+        if status in _ENDED or (status == INPUT_REQUIRED and not is_extension):
+            break
+        if status == INPUT_REQUIRED:
+            answers = await _answer_questions(task, relay)
+            await send("tasks/update", {**params, "inputResponses": answers}, None)
+            task = {**task, "status": "working"}
+        await asyncio.sleep(_choose_pause(task, idle_stop))
+        try:
+            task = await send("tasks/get", params, None)
+            failures = 0
+        except UpstreamError:  # the server may have restarted, and may still have the task
+            failures += 1
+            if failures == POLL_FAILURES:
+                raise
+    if not is_extension:  # while this request is open, the server asks and ends the task
+        return await send("tasks/result", params, relay)
+    result, error = task.get("result"), task.get("error")
+    if task.get("status") == "completed" and is_object(result):
+        return result
+    failure = types.ErrorData(code=types.INTERNAL_ERROR, message=_TASK_CANCELLED)
+    if is_object(error):
+        failure = types.ErrorData.model_validate(error)
+    raise MCPError(code=failure.code, message=failure.message, data=failure.data)
+
+
+def _choose_pause(task: Json, idle_stop: float) -> float:
+    """Return the seconds to wait before the state of a task is asked for again."""
+    wanted: object = task.get("pollIntervalMs", task.get("pollInterval"))
+    seconds = wanted / 1000 if isinstance(wanted, int | float) else USUAL_POLL_SECONDS
+    return min(max(seconds, LEAST_POLL_SECONDS), MOST_POLL_SECONDS, idle_stop / 2 or seconds)
+
+
+async def _answer_questions(task: Json, relay: Relay | None) -> Json:
+    """Return the client's answers to the questions of a task, or raise `MCPError`."""
+    wanted = types.InputRequiredResult.model_validate(
+        {"inputRequests": task.get("inputRequests") or {}}, by_name=False
+    )
+    answers: Json = {}
+    for key, request in (wanted.input_requests or {}).items():
+        unasked = types.ErrorData(code=types.INVALID_REQUEST, message=NOBODY)
+        answer = unasked if relay is None else await relay.ask(request)
+        if isinstance(answer, types.ErrorData):
+            raise MCPError(code=answer.code, message=answer.message)
+        answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return answers

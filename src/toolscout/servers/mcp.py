@@ -70,6 +70,8 @@ FORGOTTEN = (400, 404)
 APPS = "io.modelcontextprotocol/ui"
 APP_TYPE = "text/html;profile=mcp-app"
 """The extension for apps. Whether a client shows them is up to the client."""
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension that lets a server answer a call with a task."""
 NAME_CHARS = 60
 """Longer names of invalid entries are cut in messages."""
 
@@ -87,6 +89,12 @@ _LISTS: Mapping[str, str] = {
     "prompts": "prompts/list",
 }
 """The member of a result that is a list, and the method that gives it."""
+
+
+class _TaskRequest(_Request):
+    """A request about a task, whose id is in the headers over HTTP."""
+
+    name_param = "taskId"
 
 
 class McpConnection:
@@ -209,7 +217,8 @@ class McpConnection:
         `ServerUnavailable` means that the server did not get it.
         """
         session = self._get_client().session
-        request = _Request(method=method, params=params)
+        kind = _TaskRequest if method.startswith("tasks/") else _Request
+        request = kind(method=method, params=params)
         try:
             if relay is None:
                 return self._check_questions(await session.send_request(request, _RAW))
@@ -301,7 +310,7 @@ class McpConnection:
                 list_roots_callback=self._relays.list_roots,
                 logging_callback=self._relays.log,
                 message_handler=self._notifications.handle,
-                extensions=[advertise(APPS, {"mimeTypes": [APP_TYPE]})],
+                extensions=[advertise(APPS, {"mimeTypes": [APP_TYPE]}), advertise(TASKS)],
                 cache=None,
             ) as client:
                 self._version = client.protocol_version
@@ -471,6 +480,8 @@ class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
         item = await self._stream.receive()
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, types.JSONRPCResponse):
+            if is_object(message.result.get("task")):  # which the SDK does not know as a result
+                message.result.setdefault("content", [])
             for key in _LISTS.keys() & message.result.keys():
                 entries: object = message.result[key]
                 if is_list(entries) and self._find_problem(message.result, key, entries):

@@ -439,8 +439,8 @@ class Pool:
         if not kinds:
             return answer
         plain = await asyncio.to_thread(redact_json, answer, kinds)
-        # The server must get its own state back when it has asked for input.
-        return plain | {key: answer[key] for key in ("requestState",) if key in answer}
+        # The server must get its own state back when it has asked for input, and its task's id.
+        return plain | {key: answer[key] for key in ("requestState", "taskId") if key in answer}
 
     async def _send(
         self,

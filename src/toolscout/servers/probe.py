@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -29,7 +30,10 @@ from toolscout.servers.approvals import Approvals, Checked
 from toolscout.servers.connection import (
     NEEDS_LOGIN,
     ConnectionFactory,
+    build_call,
     call_failed_from_error,
+    find_task,
+    follow_task,
     make_unavailable_error,
 )
 from toolscout.servers.diagnosis import choose_error_lines, diagnose
@@ -254,9 +258,11 @@ async def call_tool(
     async with Pool([config], Catalog(), store, tokens=tokens) as pool:
 
         async def execute(tool: Tool, arguments: Json) -> object:
-            params: Json = {"name": tool.extras.get("leaf", tool.leaf), "arguments": arguments}
+            send = partial(pool.request, tool.server)
             try:
-                return await pool.request(tool.server, "tools/call", params)
+                answer = await send("tools/call", build_call(tool, arguments))
+                task = find_task(answer)
+                return answer if task is None else await follow_task(send, task, None)
             except MCPError as error:
                 raise call_failed_from_error(tool.name, error) from error
 

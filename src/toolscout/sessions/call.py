@@ -120,10 +120,12 @@ async def call_tool(
     confirm: Confirm | None = None,
     pick: object = None,
     sharing: int = 1,
+    for_apps: bool = False,
 ) -> Reply:
     """Return what the tool gave, or the part of it at the path `pick`, or why it was not called.
 
-    `sharing` is how many calls are answered by one reply.
+    `sharing` is how many calls are answered by one reply. With `for_apps`, the tool may be one that
+    only apps may call.
     """
     if is_handle(name):
         wanted = arguments if pick is None else {**to_object(arguments), "path": pick}
@@ -136,7 +138,13 @@ async def call_tool(
         except errors.ModelError as error:
             return refuse_(error, None)
     call = await approve_call(
-        state, name, arguments, approved=approved, confirm=confirm, sharing=sharing
+        state,
+        name,
+        arguments,
+        approved=approved,
+        confirm=confirm,
+        sharing=sharing,
+        for_apps=for_apps,
     )
     if isinstance(call, Reply):
         return call
@@ -168,6 +176,7 @@ async def approve_call(
     confirm: Confirm | None = None,
     pick: object = None,
     sharing: int = 1,
+    for_apps: bool = False,
 ) -> ApprovedCall | Reply:
     """Return a call that may be made, or why it may not.
 
@@ -177,7 +186,7 @@ async def approve_call(
     try:
         is_known = isinstance(name, str) and state.engine.catalog.get(name) is not None
         is_short = is_known or len(state.engine.catalog) <= QUICK_CATALOG
-        find = partial(_find_callable, state, name)
+        find = partial(_find_callable, state, name, for_apps=for_apps)
         tool, refusal = await state.run_locked(find, is_short=is_short)
         if refusal is not None:
             raise refusal
@@ -225,11 +234,11 @@ async def prepare_later(tool: Tool, arguments: object) -> Prepared:
 
 
 def _find_callable(
-    state: SessionState, name: object
+    state: SessionState, name: object, *, for_apps: bool
 ) -> tuple[Tool, errors.ModelError | errors.UpstreamError | None]:
     """Return the tool that a name means, and why it may not be called."""
     state.prepare()
-    tool = find_tool(state, name)
+    tool = find_tool(state, name, for_apps=for_apps)
     try:
         _check_gate(state, tool)
     except (errors.ModelError, errors.UpstreamError) as error:
@@ -239,6 +248,8 @@ def _find_callable(
 
 def note_called(state: SessionState, tool: Tool) -> list[str]:
     """Note that a tool was run; return its name if that loaded it."""
+    if tool.is_for_apps:
+        return []
     with state.lock:
         added = state.load([tool], state.record.find_query(tool.name))
         state.record.touch(tool.name)
@@ -248,18 +259,18 @@ def note_called(state: SessionState, tool: Tool) -> list[str]:
 # Which tool a name means.
 
 
-def find_tool(state: SessionState, name: object) -> Tool:
+def find_tool(state: SessionState, name: object, *, for_apps: bool = False) -> Tool:
     """Return the tool that a name means, or raise the error that the model should read.
 
-    Of several tools with the same short name, those that are not switched off count, and of
-    these the one that is loaded.
+    Tools that only apps may call exist only `for_apps`. Of several tools with the same short name,
+    those that are not switched off count, and of these the one that is loaded.
     """
     if name is None:
         raise errors.InvalidRequest.from_call()
     text = name.strip() if isinstance(name, str) else ""
     policy = state.policy
     named = state.engine.catalog.resolve(text) if len(text) <= LONGEST_NAME else []
-    tools = [tool for tool in named if policy.knows(tool)]
+    tools = [t for t in named if policy.knows(t) and (for_apps or not t.is_for_apps)]
     tools = [tool for tool in tools if not policy.explain_disabled(tool)] or tools
     if len(tools) > 1:
         loaded = [tool for tool in tools if state.is_callable(tool)]
@@ -269,7 +280,7 @@ def find_tool(state: SessionState, name: object) -> Tool:
         if held is not None and policy.knows(held):
             raise errors.ToolHeld(held.name)
         entry = state.record.entries.get(text)
-        if entry is not None:
+        if entry is not None and not named:
             raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
         if to_meta_name(text) and state.hides_tools:
             raise errors.InvalidRequest.from_meta_tool(to_meta_name(text))
@@ -290,7 +301,7 @@ def find_target(state: SessionState, name: str, arguments: object) -> tuple[Tool
     """Return the tool that a call would reach, if it is a single one, and its arguments."""
     target, given = _read_target(state.engine.catalog, name, arguments)
     try:
-        return find_tool(state, target), given
+        return find_tool(state, target, for_apps=target == name), given
     except (errors.ModelError, errors.UpstreamError):
         return None, None
 

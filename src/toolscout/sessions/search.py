@@ -135,7 +135,7 @@ def _run_query(
     # If several conversations share a session, no tool counts as known to all of them.
     known_count = 0 if state.settings.shared else len(state.record.entries)
     room = max(SEARCHED, request.limit) + min(known_count, KNOWN_LIMIT)
-    allowed = None if state.policy.is_open else state.policy.sees
+    allowed = None if state.sees_all else state.sees
     try:
         result = state.engine.index.search(query_from_text(text), room, allowed=allowed)
     except ModelError as error:
@@ -509,7 +509,7 @@ def _find_by_meaning(state: SessionState, text: str) -> list[Tool]:
     if not state.settings.suggest:
         return []
     suggested = set(state.record.suggested)
-    hits = _search_words(state, text, state.policy.sees)
+    hits = _search_words(state, text, state.sees)
     sure = [hit.tool for hit in hits if hit.confidence is not Confidence.WEAK]
     return [tool for tool in sure if tool.name not in suggested][: state.settings.suggestions]
 

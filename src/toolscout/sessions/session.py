@@ -151,12 +151,14 @@ class Session:
         confirm: Confirm | None = None,
         pick: object = None,
         sharing: int = 1,
+        for_apps: bool = False,
     ) -> Reply:
         """Run a tool. `approved` says that a person has agreed to this very call (R75).
 
         An `executor` given here runs this call in place of the server's. `confirm` asks a person
         about a call that needs approval. `pick` is the path of the part to return of JSON.
-        `sharing` is how many calls are answered by one reply.
+        `sharing` is how many calls are answered by one reply. With `for_apps`, the tool may be one
+        that only apps may call, not the model.
         """
         started = self._engine.timer()
         try:
@@ -169,6 +171,7 @@ class Session:
                 confirm=confirm,
                 pick=pick,
                 sharing=sharing,
+                for_apps=for_apps,
             )
         except Exception as error:
             reply = self._report_failure(error, maybe_called=True)
@@ -254,7 +257,9 @@ class Session:
             case _:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
                 given = metatools.to_object(arguments) or arguments
-                return await self.call(name, given, executor=executor, confirm=confirm)
+                return await self.call(
+                    name, given, executor=executor, confirm=confirm, for_apps=True
+                )
 
     def call_sync(
         self, name: str, arguments: object = None, *, approved: bool = False, pick: object = None
@@ -462,6 +467,10 @@ class Session:
     def list_visible(self) -> Sequence[Tool]:
         """Return the tools that this session may see, by name."""
         return self._state.list_visible()
+
+    def list_for_apps(self) -> list[Tool]:
+        """Return the tools that only apps may call, which no search finds."""
+        return self._state.list_for_apps()
 
     def list_entries(self) -> list[Entry]:
         """Return what is known of each loaded tool: its cost, and the query that found it."""

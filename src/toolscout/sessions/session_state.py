@@ -118,14 +118,30 @@ class SessionState:
             warnings = [str(UnknownPin(pin, list_near_targets(pin, tools))) for pin in lost]
             return warnings if self.prompt.meta_allowed else [META_REFUSED, *warnings]
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether a search may show every tool."""
+        return self.policy.is_open and not self._catalog.app_tools
+
+    def sees(self, tool: Tool) -> bool:
+        """Tell whether a search may show a tool."""
+        if tool.name in self._catalog.app_tools:
+            return False
+        return self.policy.is_open or self.policy.sees(tool)
+
     def list_visible(self) -> Sequence[Tool]:
         """Return the tools that this session may see, by name."""
-        if self.policy.is_open:
+        if self.sees_all:
             return self._catalog.tools
         version = self._catalog.version
         if self._visible is None or self._visible[0] != version:
-            self._visible = (version, tuple(filter(self.policy.sees, self._catalog.tools)))
+            self._visible = (version, tuple(filter(self.sees, self._catalog.tools)))
         return self._visible[1]
+
+    def list_for_apps(self) -> list[Tool]:
+        """Return the tools that only apps may call, and only if the policy permits it."""
+        found = map(self._catalog.get, sorted(self._catalog.app_tools))
+        return [tool for tool in found if tool is not None and self.policy.sees(tool)]
 
     def list_unready(self) -> Mapping[str, Availability]:
         """Return the pending and failed servers that this session may know of."""
@@ -292,7 +308,8 @@ class SessionState:
             return
         if self._pinned_at != version:
             self._pinned_at = version
-            found, self._unknown_pins = find_pinned(self.list_visible(), self.settings, self.pins)
+            tools = [*self.list_visible(), *self.list_for_apps()]
+            found, self._unknown_pins = find_pinned(tools, self.settings, self.pins)
             for tool in found:
                 self.record.pin(tool, count_definition_tokens(tool))
         gone = [e.name for e in list(self.record.entries.values()) if not self._check_entry(e)]

@@ -101,6 +101,16 @@ LOGIN_QUESTION = (
     "Server {server!r} needs a login of yours. Log in on the page; the call then goes on."
 )
 CALL_ALONE = "It has a question, which cannot be answered among several calls. Call it alone."
+UNKNOWN_TASK = "There is no such task, or it is too old. Make the call again."
+TASKS_NOT_DECLARED = "This request needs the tasks extension, which the client has not declared."
+RUNS_ELSEWHERE = "The task is running at another gateway. Ask that one, or wait for the result."
+GATEWAY_ENDED = (
+    "The gateway ended while the call was running; it may still have had an effect. "
+    "Check before you call it again."
+)
+TASK_TOO_LARGE = "The call was made, but its result is too large to be kept. Ask the tool for less."
+CALL_BROKE = "The call failed inside the gateway; it may have had an effect. Tell the user."
+NOT_ANSWERED = "The client has not answered within {seconds:g} s."
 ENDLESS_QUESTIONS = "The server asked for more input after {rounds} answers"
 
 
