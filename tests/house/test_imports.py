@@ -102,7 +102,7 @@ ORDERS = {
         undo
     """,
     "toolscout.servers": """
-        diagnosis isolation manifest transport
+        diagnosis isolation manifest requests transport
         oauth
         approvals connection
         openapi process state

@@ -15,7 +15,6 @@ from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -23,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import VARIANTS
 from toolscout.gateway.middleware import PRINCIPAL, read_header
+from toolscout.servers.requests import has_collector
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 IMMEDIATE_TOOLS = frozenset({SEARCH, DESCRIBE})
@@ -256,11 +256,6 @@ class OptionalSpans:
         if has_collector() or not self._fields.isdisjoint(ctx.meta or ()):
             return await self._spans(ctx, call_next)
         return await call_next(ctx)
-
-
-def has_collector() -> bool:
-    """Tell whether the host has set up a collector; without one OpenTelemetry drops all spans."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def read_method(scope: Scope) -> str | None:

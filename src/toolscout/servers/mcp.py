@@ -57,6 +57,7 @@ from toolscout.servers.process import (
     choose_start_limit,
     run_process,
 )
+from toolscout.servers.requests import ShortDispatcher
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0
@@ -124,6 +125,7 @@ class McpConnection:
         self._relays = Relays(config)
         self._problems: list[str] = []
         self._version = LATEST_HANDSHAKE_VERSION
+        self._http: httpx2.AsyncClient | None = None
 
     @property
     def reason(self) -> str:
@@ -273,6 +275,12 @@ class McpConnection:
                 cache=None,
             ) as client:
                 self._version = client.protocol_version
+                ShortDispatcher(
+                    client.session,
+                    http=self._http,
+                    url=self._config.url,
+                    on_error=self._give_up,
+                ).install()
                 ready.set_result(client)
                 listening = asyncio.create_task(self._notifications.follow_lists(client))
                 try:
@@ -293,6 +301,11 @@ class McpConnection:
                 ready.cancel()
             elif not ready.cancelled():
                 ready.exception()  # retrieve it, even if no caller waits any more
+
+    def _give_up(self, error: Exception) -> None:
+        """Note what went wrong with a request over HTTP, and end the connection."""
+        self._error = _unwrap_error(error)
+        self._end()
 
     def _end(self) -> None:
         self._stop.set()
@@ -328,7 +341,7 @@ class McpConnection:
                 case _:
                     timeout = httpx2.Timeout(HTTP_CONNECT_SECONDS, read=None)
                     http = self._make_http_client(build_headers(config), timeout, self._auth)
-                    await stack.enter_async_context(http)
+                    self._http = await stack.enter_async_context(http)
                     streams = streamable_http_client(config.url, http_client=http)
             read, write = await stack.enter_async_context(streams)
             yield FilteredStream(read, self._end, self._problems, lambda: self._version), write
