@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Any, cast
 
+import anyio
 from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.propagate import get_global_textmap
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from toolscout.gateway.forward import Context
@@ -34,6 +35,16 @@ HEAD_BYTES = 64 << 10
 """How much of a request's head is read before it is refused."""
 TOKEN_SECONDS = 1.0
 """How long every connection has until a valid token comes, however many there are."""
+ANSWER = "toolscout.answer"
+WATCH_SECONDS = 0.1
+"""After this time it is watched whether the client of a call is still there."""
+PING_SECONDS = 15.0
+EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
 BUFFER_BYTES = 64 << 10
 """The most bytes to buffer, so that a body in many parts is sent while it is produced."""
 
@@ -192,12 +203,13 @@ class BufferedProtocol(HttpToolsProtocol):
 class McpApp:
     """Streamable HTTP with shorter paths for the gateway's own tools; `make` builds its servers.
 
-    Without it, a search took 21 per cent longer and a call 5 to 9 per cent. Before each call of
-    2026-07-28 the SDK lists the caller's tools, to compare `Mcp-Param-*` headers with what the
-    called tool declares. The gateway's own tools declare none, so calls of them skip this; looking
-    up other tools by name alone would answer for tools that the caller may not know of. During a
-    call the SDK also waits for messages to the client and for the client to leave. A search or a
-    description is answered at once and needs neither; its answer is JSON either way.
+    Before each call of 2026-07-28 the SDK lists the caller's tools, to compare `Mcp-Param-*`
+    headers with what the called tool declares. The gateway's own tools declare none, so calls of
+    them skip this; looking up other tools by name alone would answer for tools that the caller may
+    not know of. During a call the SDK also waits in three tasks for messages to the client, for the
+    client to leave and for the end. A search or a description is answered at once and needs none of
+    them, and a call gets a `StreamedAnswer`. Without all this, a search took 21 per cent longer and
+    a call 12 per cent.
     """
 
     def __init__(
@@ -208,11 +220,11 @@ class McpApp:
             max_request_body_size=max_body_bytes,
             session_idle_timeout=idle_seconds,
         )
-        unchecked = make()
-        unchecked.get_tool_input_schema = _declare_nothing
+        own_tools = make()
+        own_tools.get_tool_input_schema = _declare_nothing
+        own_tools.middleware.insert(0, _open_answer)
         self._sdk = manager(make())
-        self._unchecked = manager(unchecked)
-        self._immediate = manager(unchecked, json_response=True)
+        self._own_tools = manager(own_tools, json_response=True)
 
     async def end_session(self, session_id: str) -> None:
         """Forget a session of the handshake era; its client can open or resume one."""
@@ -224,20 +236,106 @@ class McpApp:
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Serve while this is entered."""
-        async with self._sdk.run(), self._unchecked.run(), self._immediate.run():
+        async with self._sdk.run(), self._own_tools.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        manager = self._sdk
         # The SDK refuses a request whose body names another method or tool than its headers.
         is_call = read_method(scope) == "tools/call"
         name = read_header(scope, NAME_HEADER) if is_call else None
         if name in IMMEDIATE_TOOLS:
-            manager = self._immediate
+            await self._own_tools.handle_request(scope, receive, send)
         elif name in CALLING_TOOLS:
-            manager = self._unchecked
-        await manager.handle_request(scope, receive, send)
+            await StreamedAnswer(receive, send).run(self._own_tools.handle_request, scope)
+        else:
+            await self._sdk.handle_request(scope, receive, send)
+
+
+class StreamedAnswer:
+    """The answer to a call: JSON, or a stream of events if something is to be said before.
+
+    Takes the place of the SDK's streams and tasks. Most calls are answered in a moment and need
+    nobody who watches whether the client is still there.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._is_stream = False
+        self._is_over = False
+        self._turn = asyncio.Lock()
+        self._scope = anyio.CancelScope()
+        self._timer: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
+        """Let an application answer a request; cancel it if the client leaves."""
+        scope[ANSWER] = self
+        with self._scope:
+            try:
+                await app(scope, self._receive, self._finish)
+            finally:
+                self._is_over = True
+                if self._timer is not None:
+                    self._timer.cancel()
+                if self._watching is not None:
+                    self._watching.cancel()
+
+    def open(self, channel: Any, *, accepts_events: bool) -> None:
+        """Begin, once the request is read; `channel` is the SDK's for messages of the call."""
+        if accepts_events:
+            channel.sink = self
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(WATCH_SECONDS, self._begin_to_watch, accepts_events)
+
+    async def send(self, event: bytes) -> None:
+        """Send an event that comes before the answer."""
+        async with self._turn:
+            if self._is_over:
+                raise anyio.ClosedResourceError
+            if not self._is_stream:
+                self._is_stream = True
+                start = {"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS}
+                await self._send(start)
+            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def _finish(self, message: Message) -> None:
+        """Send a part of the answer, which is JSON, as it is or as the last event."""
+        async with self._turn:
+            self._is_over = True
+            if not self._is_stream:
+                await self._send(message)
+            elif message["type"] == "http.response.body":
+                event = b"event: message\r\ndata: " + message["body"] + b"\r\n\r\n"
+                await self._send({"type": "http.response.body", "body": event, "more_body": False})
+
+    def _begin_to_watch(self, accepts_events: bool) -> None:
+        self._watching = asyncio.create_task(self._watch(accepts_events))
+
+    async def _watch(self, accepts_events: bool) -> None:
+        """Wait until the client leaves, and let it see meanwhile that the connection is in use."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PING_SECONDS):
+                    while (await self._receive())["type"] != "http.disconnect":
+                        pass
+                self._scope.cancel()
+                return
+            if accepts_events:
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await self.send(b": ping\r\n\r\n")
+
+
+async def _open_answer(ctx: Context, call_next: CallNext) -> HandlerResult:
+    request: Any = ctx.request
+    answer: StreamedAnswer | None = request.scope.get(ANSWER)
+    if answer is not None:
+        accepted = (read_header(request.scope, b"accept") or "").lower()
+        is_streamable = "text/event-stream" in accepted or "*/*" in accepted
+        session: Any = ctx.session
+        answer.open(session._request_outbound, accepts_events=is_streamable)
+    return await call_next(ctx)
 
 
 class OptionalSpans:
