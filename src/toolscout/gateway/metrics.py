@@ -27,6 +27,11 @@ LABELLED_TOOLS = 500
 """Tools that have a label of their own; all further ones are counted as `OTHER`."""
 OTHER = "other"
 LINES_SHOWN = 10
+VERSIONS = {
+    "toolscout": version("toolscout"),
+    "mcp": version("mcp"),
+    "python": platform.python_version(),
+}
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -160,11 +165,7 @@ def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) 
             for name in sorted(members)
         ],
         "totals": {"tools": tools.total(), **totals},
-        "versions": {
-            "toolscout": version("toolscout"),
-            "mcp": version("mcp"),
-            "python": platform.python_version(),
-        },
+        "versions": VERSIONS,
     }
 
 
@@ -173,19 +174,21 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
     lines = list(member.lines)[-LINES_SHOWN:]
     if member.phase is Phase.FAILED:
         lines = choose_error_lines(member.lines, LINES_SHOWN)
+    problems = member.problems
+    reason, *quoted = config.quote_all([member.reason, *problems, *lines])
     return {
         "name": config.name,
         "transport": config.transport.value,
         "phase": member.phase.value,
         # A server that was never started has not entered a phase at any time.
         "since": since.astimezone(UTC).isoformat(timespec="seconds") if member.since else None,
-        "reason": config.quote(member.reason),
+        "reason": reason,
         "starts": member.starts,
         "failures": member.failures,
         "running": member.running,
         "waiting": member.waiting,
         "tools": tools,
         "held": member.undecided,
-        "problems": [config.quote(problem) for problem in member.problems],
-        "lines": [config.quote(line) for line in lines],
+        "problems": quoted[: len(problems)],
+        "lines": quoted[len(problems) :],
     }
