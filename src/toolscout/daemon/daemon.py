@@ -30,6 +30,7 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import LINE_LIMIT, StdinStream, StdoutStream, handle_signals
 from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.gateway.server import build_server, format_client
+from toolscout.gateway.shims import serve_streams
 from toolscout.sessions.session import Session
 
 SESSION_PREFIX = "stdio-"
@@ -164,7 +165,7 @@ class Daemon:
         server = build_server(self._gateway, find_session)
         read, write = _ClientInput(reader, client), _ClientOutput(writer, client)
         try:
-            await server.run(read, write, server.create_initialization_options())
+            await serve_streams(server, read, write)
         finally:
             self.clients.discard(client)
             if not self.clients and not self._stop.is_set():

@@ -12,9 +12,12 @@ from functools import partial
 from typing import Any, cast
 
 import anyio
-from mcp.server import Server
+import mcp_types as types
+from anyio.abc import ObjectReceiveStream
+from mcp.server import Server, runner
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.propagate import get_global_textmap
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import VARIANTS
 from toolscout.gateway.middleware import PRINCIPAL, read_header
+from toolscout.schemas import Json
 from toolscout.servers.requests import has_collector
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
@@ -39,6 +43,8 @@ ANSWER = "toolscout.answer"
 WATCH_SECONDS = 0.1
 """After this time it is watched whether the client of a call is still there."""
 PING_SECONDS = 15.0
+LEAD_MESSAGES = 8
+"""After as many messages without a request, a client is served as one of the handshake era."""
 EVENT_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -47,6 +53,8 @@ EVENT_HEADERS = [
 ]
 BUFFER_BYTES = 64 << 10
 """The most bytes to buffer, so that a body in many parts is sent while it is produced."""
+
+MessageStream = ObjectReceiveStream[SessionMessage | Exception]
 
 
 class BufferedTransport:
@@ -336,6 +344,45 @@ async def _open_answer(ctx: Context, call_next: CallNext) -> HandlerResult:
         session: Any = ctx.session
         answer.open(session._request_outbound, accepts_events=is_streamable)
     return await call_next(ctx)
+
+
+async def serve_streams(server: Server[Any], read: MessageStream, write: Any) -> None:
+    """Serve one client over a pair of streams, in the era that its first request belongs to.
+
+    `Server.run` does the same, but there a task passes every message through a queue in order to
+    look at the first ones. Without this, a search over stdio took 5 per cent longer.
+    """
+    lead: list[SessionMessage | Exception] = []
+    opening: types.JSONRPCRequest | None = None
+    with contextlib.suppress(anyio.EndOfStream):
+        while opening is None and len(lead) < LEAD_MESSAGES:
+            item = await read.receive()
+            lead.append(item)
+            if isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCRequest):
+                opening = item.message
+    sdk: Any = runner
+    options: Json = {"raise_exceptions": False}
+    serve = sdk._serve_modern_stream
+    is_modern = opening is not None and sdk._has_modern_envelope(opening.params)
+    if not is_modern or (opening is not None and opening.method == "initialize"):
+        serve = sdk._serve_legacy_stream
+        options |= {"session_id": None, "init_options": server.create_initialization_options()}
+    async with server.lifespan(server) as state:
+        await serve(server, _ReplayedStream(lead, read), write, lifespan_state=state, **options)
+
+
+class _ReplayedStream(ObjectReceiveStream[SessionMessage | Exception]):
+    """A stream whose first messages were read already."""
+
+    def __init__(self, lead: list[SessionMessage | Exception], stream: MessageStream) -> None:
+        self._lead = lead
+        self._stream = stream
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._lead.pop(0) if self._lead else await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class OptionalSpans:
