@@ -191,10 +191,14 @@ async def _serve(
     http: bool,
     key: str | None,
 ) -> None:
-    from toolscout.gateway.gateway import Gateway
-    from toolscout.gateway.logs import log_event
-    from toolscout.gateway.server import serve_stdio
-    from toolscout.gateway.tracing import Spans
+    gc.disable()  # nothing of what is imported is garbage, and to look for it takes an eighth
+    try:
+        from toolscout.gateway.gateway import Gateway
+        from toolscout.gateway.logs import log_event
+        from toolscout.gateway.server import serve_stdio
+        from toolscout.gateway.tracing import Spans
+    finally:
+        gc.enable()
 
     with inputs.open_store(config) as store:
         tokens = inputs.get_tokens_folder(config)
