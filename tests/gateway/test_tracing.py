@@ -24,7 +24,7 @@ from gateway.fleet import (
 from toolscout.gateway.forward import Context
 from toolscout.gateway.shims import OptionalSpans
 from toolscout.schemas import Json
-from toolscout.servers.requests import has_collector
+from toolscout.servers.mcp import has_collector
 
 NOTEBOOK = str(Path(__file__).parent / "notebook.py")
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
