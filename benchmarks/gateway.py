@@ -2,7 +2,8 @@
 
 Compares calls of `mcp-server-time` directly, through toolscout and through FastMCP's proxy (if it
 is installed), searches over many tools, and the time to the first answer of a fresh process. Over
-HTTP, the gateways reach their servers over HTTP too, so that every hop uses one transport.
+HTTP, the gateways reach their servers over HTTP too, so that every hop uses one transport. Over
+stdio, toolscout is measured as a gateway of its own and as the client of one in the background.
 """
 
 import asyncio
@@ -30,6 +31,11 @@ from toolscout.schemas import Json
 Transport = Literal["stdio", "http"]
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
+ALONE = ("--no-daemon",)
+SHARED: tuple[str, ...] = ()
+"""What makes `toolscout serve` a gateway, and what makes it a client of one in the background."""
+DAEMON: Json = {"daemon_seconds": 1}
+"""A gateway in the background ends by itself, soon after its last client."""
 
 _SERVERS = ("-P", str(Path(__file__).with_name("servers.py")))
 _FASTMCP = """
@@ -79,7 +85,9 @@ class Routes:
         row = self._rows[name]
         return await self._entered(row["url"] if "url" in row else _process(row["args"]))
 
-    async def toolscout(self, name: str = "", options: Json | None = None) -> Client:
+    async def toolscout(
+        self, name: str = "", options: Json | None = None, *, way: Sequence[str] = ALONE
+    ) -> Client:
         """Return a client of a fresh gateway; with options, it has a configuration of its own."""
         folder = self._config.parent / name
         config = self._config
@@ -89,9 +97,10 @@ class Routes:
             folder.mkdir(parents=True, exist_ok=True)
             await asyncio.to_thread(config.write_text, text, encoding="utf-8")
         cache = ("--cache", str(folder))
-        words = ("-m", "toolscout", "serve", "--no-daemon", "--config", str(config), *cache)
+        words = ("-m", "toolscout", "serve", *way, "--config", str(config), *cache)
         if self._transport == "stdio":
-            return await self._entered(_process(words))
+            # The background is that of a user with a home of its own.
+            return await self._entered(_process(words, home=self._config.parent))
         return await self._entered(await self._started((*words, "--http")))
 
     async def fastmcp(self) -> Client | None:
@@ -127,8 +136,9 @@ class Routes:
         return f"http://127.0.0.1:{port}/mcp"
 
 
-def _process(words: Sequence[str]) -> StdioServerParameters:
-    return StdioServerParameters(command=sys.executable, args=list(words))
+def _process(words: Sequence[str], *, home: Path | None = None) -> StdioServerParameters:
+    env = {"HOME": str(home)} if home is not None else None
+    return StdioServerParameters(command=sys.executable, args=list(words), env=env)
 
 
 def _free_port() -> int:
@@ -165,6 +175,8 @@ PEER_ROUNDS = 3
 """FastMCP's proxy asks its servers for their tools again at every call, which takes a while. It
 takes its turns among the others in the first rounds, and is left out of the later ones."""
 PEER = "fastmcp"
+STARTS = 7
+"""Clients of a gateway in the background whose first answer is timed."""
 
 BARE: Json = {"audit": False, "changes": "allow"}
 GUARDED: Json = {
@@ -194,6 +206,9 @@ class Transit:
     """Over all tools, through the gateway."""
     trivial_ms: float
     """A direct call of a tool that does nothing."""
+    daemon_ms: float | None = None
+    """The same call through a gateway in the background, over stdio."""
+    daemon_search_ms: float | None = None
     fastmcp_ms: float | None = None
     fastmcp_search_ms: float | None = None
     ratios: Json = field(default_factory=dict[str, Any])
@@ -207,6 +222,8 @@ class Hops:
     tools: int
     first_answer_seconds: float
     """From the start of a process, over stdio, with a filled cache."""
+    daemon_answer_seconds: float
+    """The same if a gateway runs in the background, median."""
     requests: int
     """How many each median is of."""
     fastmcp_requests: int
@@ -270,20 +287,24 @@ async def _measure_trust(rounds: int) -> Trust:
 
 
 async def _measure(rounds: int, tools: int) -> Hops:
-    with tempfile.TemporaryDirectory(prefix="toolscout-") as folder:
+    # The gateway in the background may still be ending.
+    with tempfile.TemporaryDirectory(prefix="ts-", ignore_cleanup_errors=True) as folder:
         transits: dict[Transport, Transit] = {}
         for transport in get_args(Transport):
             async with AsyncExitStack() as stack:
                 routes = Routes(transport, Path(folder), stack, tools=tools)
                 await routes.open()
-                transits[transport] = _transit(await _in_turns(await _asks(routes), rounds))
+                asks = await _asks(routes, has_daemon=transport == "stdio")
+                transits[transport] = _transit(await _in_turns(asks, rounds))
         await _first_answer(Path(folder), tools)  # fills the cache
         first = await _first_answer(Path(folder), tools)
+        shared = await _first_shared_answer(Path(folder), tools)
     has_peer = transits["stdio"].fastmcp_ms is not None
     return Hops(
         transits=transits,
         tools=tools,
         first_answer_seconds=first,
+        daemon_answer_seconds=shared,
         requests=rounds * BLOCK,
         fastmcp_requests=min(rounds, PEER_ROUNDS) * PEER_BLOCK if has_peer else 0,
     )
@@ -296,6 +317,8 @@ def _transit(times: dict[str, list[float]]) -> Transit:
         gateway_ms=found["gateway"],
         search_ms=found["search"],
         trivial_ms=found["trivial"],
+        daemon_ms=found.get("daemon"),
+        daemon_search_ms=found.get("daemon search"),
         fastmcp_ms=found.get(PEER),
         fastmcp_search_ms=found.get(f"{PEER} search"),
         ratios=_ratios(found),
@@ -305,7 +328,9 @@ def _transit(times: dict[str, list[float]]) -> Transit:
 def _ratios(found: dict[str, float]) -> Json:
     pairs = {
         "gateway / direct": ("gateway", "direct"),
+        "daemon / direct": ("daemon", "direct"),
         "search / trivial": ("search", "trivial"),
+        "daemon search / trivial": ("daemon search", "trivial"),
         "fastmcp / direct": (PEER, "direct"),
         "fastmcp search / trivial": (f"{PEER} search", "trivial"),
     }
@@ -316,7 +341,7 @@ def _ratios(found: dict[str, float]) -> Json:
     }
 
 
-async def _asks(routes: Routes) -> dict[str, Ask]:
+async def _asks(routes: Routes, *, has_daemon: bool = False) -> dict[str, Ask]:
     direct, trivial = await routes.server("time"), await routes.server("many")
     gateway = await routes.toolscout()
     await _until_found(gateway)
@@ -327,6 +352,11 @@ async def _asks(routes: Routes) -> dict[str, Ask]:
         "trivial": lambda: trivial.call_tool("echo", {}),
         "search": lambda: gateway.call_tool("tool_search", {"queries": [QUERY]}),
     }
+    if has_daemon:
+        shared = await routes.toolscout("shared", DAEMON, way=SHARED)
+        await _until_found(shared)
+        asks["daemon"] = lambda: shared.call_tool("tool_call", target)
+        asks["daemon search"] = lambda: shared.call_tool("tool_search", {"queries": [QUERY]})
     peer = await routes.fastmcp()
     if peer is not None:
         named = {"name": f"time_{TOOL}", "arguments": ARGUMENTS}
@@ -380,3 +410,18 @@ async def _first_answer(folder: Path, tools: int) -> float:
         gateway = await routes.toolscout()
         await gateway.call_tool("tool_search", {"queries": [QUERY]})
         return time.perf_counter() - started
+
+
+async def _first_shared_answer(folder: Path, tools: int) -> float:
+    """Return the same for clients of a gateway that runs in the background already."""
+    times: list[float] = []
+    async with AsyncExitStack() as stack:
+        routes = Routes("stdio", folder, stack, tools=tools)
+        await routes.open()
+        await _until_found(await routes.toolscout("shared", DAEMON, way=SHARED))
+        for _ in range(STARTS):
+            started = time.perf_counter()
+            client = await routes.toolscout("shared", DAEMON, way=SHARED)
+            await client.call_tool("tool_search", {"queries": [QUERY]})
+            times.append(time.perf_counter() - started)
+    return median(times)

@@ -101,6 +101,10 @@ def tabulate_hops(hops: Json) -> list[Table]:
     tables = [_transit_table(name, hops) for name in hops["transits"]]
     told = [
         ("start to first answer", f"{hops['first_answer_seconds']:.2f} s"),
+        (
+            "the same with a gateway in the background",
+            f"{hops['daemon_answer_seconds']:.2f} s",
+        ),
         ("requests of each kind", str(hops["requests"])),
     ]
     if hops["fastmcp_requests"]:
@@ -141,9 +145,11 @@ def _transit_table(transport: str, hops: Json) -> Table:
     labels = {
         "direct_ms": "a call made directly",
         "gateway_ms": "the same call through toolscout",
+        "daemon_ms": "the same call through toolscout in the background",
         "fastmcp_ms": "the same call through FastMCP's proxy",
         "trivial_ms": "a direct call of a trivial tool",
         "search_ms": f"a search over {tools} through toolscout",
+        "daemon_search_ms": f"a search over {tools} through toolscout in the background",
         "fastmcp_search_ms": f"a search over {tools} through FastMCP's proxy",
     }
     rows = [(label, f"{figures[key]:.2f} ms") for key, label in labels.items() if figures[key]]

@@ -22,8 +22,9 @@ from gateway.fleet import (
     text_of,
 )
 from toolscout.gateway.forward import Context
-from toolscout.gateway.shims import OptionalSpans, has_collector
+from toolscout.gateway.shims import OptionalSpans
 from toolscout.schemas import Json
+from toolscout.servers.mcp import has_collector
 
 NOTEBOOK = str(Path(__file__).parent / "notebook.py")
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -191,6 +191,13 @@ def test_the_help_of_the_command_needs_no_numbers():
     assert top_level(loaded) & (NOT_STANDARD - {"click"}) == set()
 
 
+def test_a_gateway_starts_without_what_its_first_answer_does_not_need():
+    loaded = modules_after("import toolscout.cli.serve, toolscout.gateway.server")
+
+    unneeded = {"aiohttp", "jsonschema_rs", "prometheus_client", "psycopg", "rich", "tokenizers"}
+    assert top_level(loaded) & unneeded == set()
+
+
 @pytest.mark.parametrize("package", ORDERS)
 def test_the_parts_of_a_package_import_only_from_lines_above(package: str):
     assert wrong_way(ORDERS[package], package) == []

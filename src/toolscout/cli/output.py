@@ -2,6 +2,7 @@
 
 Results go to stdout; questions and progress bars go to stderr, and bars only if a person is
 watching. The pages of `toolscout search` and `toolscout try` are laid out here.
+`rich` is imported by the first thing that needs it, because `toolscout serve` needs none of it.
 """
 
 import json
@@ -12,17 +13,17 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TimeRemainingColumn
-from rich.progress import Progress as ProgressBars
-from rich.table import Table
-from rich.text import Text
 
 from toolscout.search.hits import Hit, Result
 from toolscout.tokens import count_definition_tokens
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import TaskID
+    from rich.text import Text
 
 REFRESH_SECONDS = 0.1
 NAME_SHOWN = 40
@@ -44,8 +45,10 @@ Cell = tuple[str, str]
 """A text and its style."""
 
 
-def show(parts: Iterable[RenderableType]) -> None:
+def show(parts: "Iterable[RenderableType]") -> None:
     """Print to stdout; in a pipe nothing is wrapped, coloured or boxed."""
+    from rich.console import Console
+
     text = StringIO()
     console = Console(highlight=False)
     if not sys.stdout.isatty():
@@ -56,8 +59,10 @@ def show(parts: Iterable[RenderableType]) -> None:
         click.echo("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def style(*parts: Cell) -> Text:
+def style(*parts: Cell) -> "Text":
     """Return styled text; anything in it that looks like rich's markup stays as it is."""
+    from rich.text import Text
+
     return Text.assemble(*parts)
 
 
@@ -114,15 +119,20 @@ def _need_person(remedy: str) -> Generator[None]:
         raise click.UsageError(f"Not a terminal: {remedy}.") from None
 
 
-def indent(part: RenderableType, columns: int) -> RenderableType:
+def indent(part: "RenderableType", columns: int) -> "RenderableType":
     """Return a part moved to the right, including the lines that it wraps to."""
+    from rich.padding import Padding
+
     return Padding(part, (0, 0, 0, columns), expand=False)
 
 
 def make_table(
-    head: Sequence[str], rows: Iterable[Sequence[Cell | Text | str]], *, right: Iterable[int] = ()
-) -> RenderableType:
+    head: Sequence[str], rows: "Iterable[Sequence[Cell | Text | str]]", *, right: Iterable[int] = ()
+) -> "RenderableType":
     """Return a table without lines; the columns `right` are aligned to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
     numbers = frozenset(right)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=any(head), header_style="dim")
     for place, title in enumerate(head):
@@ -141,6 +151,10 @@ def show_bars() -> Generator[Progress]:
     if not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+    from rich.progress import Progress as ProgressBars
+
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     # No refreshing thread: it would take time from searches that are timed.
@@ -190,7 +204,7 @@ class Answer:
     tools: int
 
 
-def render_answers(answers: Sequence[Answer], *, explain: bool) -> Iterator[RenderableType]:
+def render_answers(answers: Sequence[Answer], *, explain: bool) -> "Iterator[RenderableType]":
     """Yield the hits of each query, the reasons if wanted, and remarks."""
     for place, answer in enumerate(answers):
         if place:
@@ -208,7 +222,7 @@ def render_answers(answers: Sequence[Answer], *, explain: bool) -> Iterator[Rend
         yield style((f"This reply: {answer.reply_tokens:,} tokens. {every} (estimated).", "dim"))
 
 
-def render_tour(answers: Sequence[Answer], *, servers: int) -> Iterator[RenderableType]:
+def render_tour(answers: Sequence[Answer], *, servers: int) -> "Iterator[RenderableType]":
     """Yield the page of `toolscout try`."""
     tools = answers[0].tools
     yield style((f"A demo catalogue: {tools} tools of {servers} servers. An agent asks:", ""))
@@ -240,7 +254,7 @@ def render_tour(answers: Sequence[Answer], *, servers: int) -> Iterator[Renderab
         yield style((f"  {command:<{width}}", "cyan"), (f"  {purpose}", ""))
 
 
-def _make_hit_table(hits: Sequence[Hit]) -> RenderableType:
+def _make_hit_table(hits: Sequence[Hit]) -> "RenderableType":
     is_terminal = sys.stdout.isatty()
     rows: list[list[Cell | Text | str]] = []
     for rank, hit in enumerate(hits, 1):
@@ -255,7 +269,7 @@ def _make_hit_table(hits: Sequence[Hit]) -> RenderableType:
     return make_table(head if is_terminal else ("",) * 5, rows, right=(0,))
 
 
-def _explain_hit(rank: int, hit: Hit) -> Iterator[RenderableType]:
+def _explain_hit(rank: int, hit: Hit) -> "Iterator[RenderableType]":
     block = "\N{FULL BLOCK}" if sys.stdout.isatty() else "#"
     why = hit.why
     chance = (f"  {hit.score:.0%} likely to be the right tool", "dim")

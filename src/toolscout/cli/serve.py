@@ -198,9 +198,13 @@ async def _serve(
     http: bool,
     key: str | None,
 ) -> None:
-    from toolscout.gateway.gateway import Gateway
-    from toolscout.gateway.logs import Spans, log_event
-    from toolscout.gateway.server import serve_stdio
+    gc.disable()  # nothing that is imported is garbage, and looking for it takes an eighth longer
+    try:
+        from toolscout.gateway.gateway import Gateway
+        from toolscout.gateway.logs import Spans, log_event
+        from toolscout.gateway.server import serve_stdio
+    finally:
+        gc.enable()
 
     with inputs.open_store(config) as store:
         tokens = inputs.get_tokens_folder(config)

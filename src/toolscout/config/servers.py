@@ -6,7 +6,7 @@ references until `resolve`, and appear in no `repr` and no error.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -564,7 +564,14 @@ class ServerConfig(Options):
 
     def quote(self, text: str) -> str:
         """Return a text from this server on one line, with the server's secrets masked."""
-        return to_error_text(self.build_mask().apply(text), QUOTE_CHARS)
+        return self.quote_all([text])[0]
+
+    def quote_all(self, texts: Sequence[str]) -> list[str]:
+        """Do the same as `quote` for several texts; to make the mask takes longest."""
+        if not any(texts):
+            return list(texts)
+        mask = self.build_mask()
+        return [to_error_text(mask.apply(text), QUOTE_CHARS) for text in texts]
 
     def starts_like(self, other: "ServerConfig") -> bool:
         """Tell whether both seem to start the same server; a reference may equal a plain secret."""

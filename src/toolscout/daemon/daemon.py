@@ -44,6 +44,7 @@ from toolscout.gateway.listen import LINE_LIMIT, StdinStream, StdoutStream, hand
 from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.gateway.resume import STDIO, KnownClients, sweep_daily
 from toolscout.gateway.server import build_server, format_client
+from toolscout.gateway.shims import serve_streams
 from toolscout.schemas import Json
 from toolscout.sessions.events import Answered, Event
 from toolscout.sessions.session import Session
@@ -283,7 +284,7 @@ class Daemon:
         server = build_server(self._gateway, find_session)
         read, write = _ClientInput(reader, client), _ClientOutput(client.writer, client)
         try:
-            await server.run(read, write, server.create_initialization_options())
+            await serve_streams(server, read, write)
         finally:
             self.clients.discard(client)
             if client.name:

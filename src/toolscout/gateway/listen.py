@@ -26,6 +26,7 @@ import uvicorn
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
+from pydantic_core import from_json
 from starlette.types import ASGIApp
 
 from toolscout.config.gateway import GatewayConfig
@@ -208,7 +209,10 @@ class StdinStream(ObjectReceiveStream[SessionMessage | Exception]):
         if not line:
             raise anyio.EndOfStream
         try:
-            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+            # In two steps, as in `servers.process`: this reads the text once.
+            message = from_json(line)
+            adapter = types.jsonrpc_message_adapter
+            return SessionMessage(adapter.validate_python(message, by_name=False))
         except ValueError as error:
             return error
 

@@ -29,6 +29,11 @@ OTHER = "other"
 LINES_SHOWN = 10
 OWNERS_SHOWN = 20
 """Sessions and principals with a connection of their own that are named."""
+VERSIONS = {
+    "toolscout": version("toolscout"),
+    "mcp": version("mcp"),
+    "python": platform.python_version(),
+}
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -167,11 +172,7 @@ def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) 
             for name in sorted(members)
         ],
         "totals": {"tools": tools.total(), **totals},
-        "versions": {
-            "toolscout": version("toolscout"),
-            "mcp": version("mcp"),
-            "python": platform.python_version(),
-        },
+        "versions": VERSIONS,
     }
 
 
@@ -182,6 +183,8 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
     owners = [state.owner for state in member.connected if state.owner is not None]
     if member.phase is Phase.FAILED:
         lines = choose_error_lines(member.lines, LINES_SHOWN)
+    problems = member.problems
+    reason, *quoted = config.quote_all([member.reason, *problems, *lines])
     return {
         "name": config.name,
         "transport": config.transport.value,
@@ -189,7 +192,7 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
         "meaning": member.phase.meaning,
         # A server that was never started has not entered a phase at any time.
         "since": since.astimezone(UTC).isoformat(timespec="seconds") if member.since else None,
-        "reason": config.quote(member.reason),
+        "reason": reason,
         "starts": sum(state.starts for state in states),
         "failures": member.failures,
         "connections": len(member.connected),
@@ -198,6 +201,6 @@ def _describe_server(member: ServerState, tools: int, since: datetime) -> Json:
         "waiting": sum(state.waiting for state in states),
         "tools": tools,
         "held": member.undecided,
-        "problems": [config.quote(problem) for problem in member.problems],
-        "lines": [config.quote(line) for line in lines],
+        "problems": quoted[: len(problems)],
+        "lines": quoted[len(problems) :],
     }

@@ -24,7 +24,7 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
 from toolscout.gateway.middleware import ANONYMOUS, Principal
-from toolscout.gateway.shims import OptionalSpans
+from toolscout.gateway.shims import OptionalSpans, serve_streams
 from toolscout.gateway.subscriptions import SessionOf
 from toolscout.gateway.tasks import TaskParams, TaskUpdateParams
 from toolscout.names import to_one_line
@@ -214,4 +214,4 @@ async def serve_stdio(gateway: Gateway, profile: str = "") -> None:
 
     server = build_server(gateway, find_session)
     async with open_stdio() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+        await serve_streams(server, read, write)

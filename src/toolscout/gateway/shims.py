@@ -11,18 +11,23 @@ from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Any, cast
 
-from mcp.server import Server
+import anyio
+import mcp_types as types
+from anyio.abc import ObjectReceiveStream
+from mcp.server import Server, runner
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import VARIANTS
 from toolscout.gateway.middleware import PRINCIPAL, read_header
+from toolscout.schemas import Json
+from toolscout.servers.mcp import has_collector
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
 IMMEDIATE_TOOLS = frozenset({SEARCH, DESCRIBE})
@@ -34,8 +39,22 @@ HEAD_BYTES = 64 << 10
 """How much of a request's head is read before it is refused."""
 TOKEN_SECONDS = 1.0
 """How long every connection has until a valid token comes, however many there are."""
+ANSWER = "toolscout.answer"
+WATCH_SECONDS = 0.1
+"""After this time it is watched whether the client of a call is still there."""
+PING_SECONDS = 15.0
+LEAD_MESSAGES = 8
+"""After as many messages without a request, a client is served as one of the handshake era."""
+EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
 BUFFER_BYTES = 64 << 10
 """The most bytes to buffer, so that a body in many parts is sent while it is produced."""
+
+MessageStream = ObjectReceiveStream[SessionMessage | Exception]
 
 
 class BufferedTransport:
@@ -192,12 +211,12 @@ class BufferedProtocol(HttpToolsProtocol):
 class McpApp:
     """Streamable HTTP with shorter paths for the gateway's own tools; `make` builds its servers.
 
-    Without it, a search took 21 per cent longer and a call 5 to 9 per cent. Before each call of
-    2026-07-28 the SDK lists the caller's tools, to compare `Mcp-Param-*` headers with what the
-    called tool declares. The gateway's own tools declare none, so calls of them skip this; looking
-    up other tools by name alone would answer for tools that the caller may not know of. During a
-    call the SDK also waits for messages to the client and for the client to leave. A search or a
-    description is answered at once and needs neither; its answer is JSON either way.
+    Before each call of 2026-07-28 the SDK lists the caller's tools, to compare `Mcp-Param-*`
+    headers with what the called tool declares. The gateway's own tools declare none, so calls of
+    them skip this; looking up other tools by name alone would answer for tools that the caller may
+    not know of. During a call the SDK also waits in three tasks for messages to the client, for the
+    client to leave and for the end. A search or a description is answered at once and needs none of
+    them, and a call gets a `StreamedAnswer`. Without this, a search took 21 per cent longer.
     """
 
     def __init__(
@@ -208,11 +227,11 @@ class McpApp:
             max_request_body_size=max_body_bytes,
             session_idle_timeout=idle_seconds,
         )
-        unchecked = make()
-        unchecked.get_tool_input_schema = _declare_nothing
+        own_tools = make()
+        own_tools.get_tool_input_schema = _declare_nothing
+        own_tools.middleware.insert(0, _open_answer)
         self._sdk = manager(make())
-        self._unchecked = manager(unchecked)
-        self._immediate = manager(unchecked, json_response=True)
+        self._own_tools = manager(own_tools, json_response=True)
 
     async def end_session(self, session_id: str) -> None:
         """Forget a session of the handshake era; its client can open or resume one."""
@@ -224,20 +243,146 @@ class McpApp:
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         """Serve while this is entered."""
-        async with self._sdk.run(), self._unchecked.run(), self._immediate.run():
+        async with self._sdk.run(), self._own_tools.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        manager = self._sdk
         # The SDK refuses a request whose body names another method or tool than its headers.
         is_call = read_method(scope) == "tools/call"
         name = read_header(scope, NAME_HEADER) if is_call else None
         if name in IMMEDIATE_TOOLS:
-            manager = self._immediate
+            await self._own_tools.handle_request(scope, receive, send)
         elif name in CALLING_TOOLS:
-            manager = self._unchecked
-        await manager.handle_request(scope, receive, send)
+            await StreamedAnswer(receive, send).run(self._own_tools.handle_request, scope)
+        else:
+            await self._sdk.handle_request(scope, receive, send)
+
+
+class StreamedAnswer:
+    """The answer to a call: JSON, or a stream of events if something is to be said before.
+
+    Takes the place of the SDK's streams and tasks, with which a call took 10 per cent more of the
+    event loop's time. Most calls are answered in a moment, before it is worth watching whether the
+    client is still there.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._is_stream = False
+        self._is_over = False
+        self._turn = asyncio.Lock()
+        self._scope = anyio.CancelScope()
+        self._timer: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
+        """Let an application answer a request; cancel it if the client leaves."""
+        scope[ANSWER] = self
+        with self._scope:
+            try:
+                await app(scope, self._receive, self._finish)
+            finally:
+                self._is_over = True
+                if self._timer is not None:
+                    self._timer.cancel()
+                if self._watching is not None:
+                    self._watching.cancel()
+
+    def open(self, channel: Any, *, accepts_events: bool) -> None:
+        """Begin, once the request is read; `channel` is the SDK's for messages of the call."""
+        if accepts_events:
+            channel.sink = self
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(WATCH_SECONDS, self._begin_to_watch, accepts_events)
+
+    async def send(self, event: bytes) -> None:
+        """Send an event that comes before the answer."""
+        async with self._turn:
+            if self._is_over:
+                raise anyio.ClosedResourceError
+            if not self._is_stream:
+                self._is_stream = True
+                start = {"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS}
+                await self._send(start)
+            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def _finish(self, message: Message) -> None:
+        """Send a part of the answer, which is JSON, as it is or as the last event."""
+        async with self._turn:
+            self._is_over = True
+            if not self._is_stream:
+                await self._send(message)
+            elif message["type"] == "http.response.body":
+                event = b"event: message\r\ndata: " + message["body"] + b"\r\n\r\n"
+                await self._send({"type": "http.response.body", "body": event, "more_body": False})
+
+    def _begin_to_watch(self, accepts_events: bool) -> None:
+        self._watching = asyncio.create_task(self._watch(accepts_events))
+
+    async def _watch(self, accepts_events: bool) -> None:
+        """Wait until the client leaves, and let it see meanwhile that the connection is in use."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PING_SECONDS):
+                    while (await self._receive())["type"] != "http.disconnect":
+                        pass
+                self._scope.cancel()
+                return
+            if accepts_events:
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await self.send(b": ping\r\n\r\n")
+
+
+async def _open_answer(ctx: Context, call_next: CallNext) -> HandlerResult:
+    request: Any = ctx.request
+    answer: StreamedAnswer | None = request.scope.get(ANSWER)
+    if answer is not None:
+        accepted = (read_header(request.scope, b"accept") or "").lower()
+        is_streamable = "text/event-stream" in accepted or "*/*" in accepted
+        session: Any = ctx.session
+        answer.open(session._request_outbound, accepts_events=is_streamable)
+    return await call_next(ctx)
+
+
+async def serve_streams(server: Server[Any], read: MessageStream, write: Any) -> None:
+    """Serve one client over a pair of streams, in the era that its first request belongs to.
+
+    `Server.run` does the same, but there a task passes every message through a queue in order to
+    look at the first ones. Without this, a request took 6 to 14 per cent more instructions.
+    """
+    lead: list[SessionMessage | Exception] = []
+    opening: types.JSONRPCRequest | None = None
+    with contextlib.suppress(anyio.EndOfStream):
+        while opening is None and len(lead) < LEAD_MESSAGES:
+            item = await read.receive()
+            lead.append(item)
+            if isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCRequest):
+                opening = item.message
+    sdk: Any = runner
+    options: Json = {"raise_exceptions": False}
+    serve = sdk._serve_modern_stream
+    is_modern = opening is not None and sdk._has_modern_envelope(opening.params)
+    if not is_modern or (opening is not None and opening.method == "initialize"):
+        serve = sdk._serve_legacy_stream
+        options |= {"session_id": None, "init_options": server.create_initialization_options()}
+    async with server.lifespan(server) as state:
+        await serve(server, _ReplayedStream(lead, read), write, lifespan_state=state, **options)
+
+
+class _ReplayedStream(ObjectReceiveStream[SessionMessage | Exception]):
+    """A stream whose first messages were read already."""
+
+    def __init__(self, lead: list[SessionMessage | Exception], stream: MessageStream) -> None:
+        self._lead = lead
+        self._stream = stream
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._lead.pop(0) if self._lead else await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class OptionalSpans:
@@ -256,11 +401,6 @@ class OptionalSpans:
         if has_collector() or not self._fields.isdisjoint(ctx.meta or ()):
             return await self._spans(ctx, call_next)
         return await call_next(ctx)
-
-
-def has_collector() -> bool:
-    """Tell whether the host has set up a collector; without one OpenTelemetry drops all spans."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def read_method(scope: Scope) -> str | None:

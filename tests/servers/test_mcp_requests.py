@@ -1,0 +1,195 @@
+"""Requests take the short way, and nothing that the SDK's own way offers is lost on it."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+import pytest
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+
+from serving import eventually
+from toolscout.config.servers import ServerConfig, Transport
+from toolscout.errors import CallFailed
+from toolscout.servers.connection import Delays
+from toolscout.servers.mcp import McpConnection
+from toolscout.servers.process import InstallSlots, ProcessReaper
+
+DEADLINE_SECONDS = 120
+IS_COUNTED: ContextVar[bool] = ContextVar("is_counted", default=False)
+
+
+class Web:
+    """A server over streamable HTTP in this process."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.was_cancelled = asyncio.Event()
+        server = MCPServer("web")
+
+        @server.tool()
+        async def wait() -> str:  # pyright: ignore[reportUnusedFunction]
+            self.began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.was_cancelled.set()
+                raise
+            return "never"
+
+        @server.tool()
+        async def report(context: Context) -> str:  # pyright: ignore[reportUnusedFunction]
+            await context.report_progress(1, 2, "half")
+            return "done"
+
+        options = uvicorn.Config(server.streamable_http_app(), port=0, log_level="error")
+        self._server = uvicorn.Server(options)
+
+    async def start(self) -> str:
+        self._running = asyncio.create_task(self._server.serve())
+        await eventually(lambda: self._server.started)
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}/mcp"
+
+    async def stop(self) -> None:
+        self._server.should_exit = True
+        await self._running
+
+
+class Client:
+    """A relay that notes progress."""
+
+    def __init__(self) -> None:
+        self.progress: list[object] = []
+        self.noted = asyncio.Event()
+
+    async def report_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        self.progress.append((progress, total, message))
+        self.noted.set()
+
+    async def log(self, params: object) -> None: ...
+
+    async def ask(self, request: object) -> Any: ...
+
+
+@asynccontextmanager
+async def connected(config: ServerConfig) -> AsyncGenerator[McpConnection]:
+    delays = Delays()
+    reaper = ProcessReaper()
+    connection = McpConnection(
+        config,
+        on_change=lambda: None,
+        on_line=lambda line: None,
+        reaper=reaper,
+        installs=InstallSlots(delays.install),
+        delays=delays,
+    )
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await connection.open()
+        try:
+            yield connection
+        finally:
+            await connection.close()
+            reaper.close()
+
+
+@asynccontextmanager
+async def web() -> AsyncGenerator[tuple[Web, McpConnection]]:
+    server = Web()
+    url = await server.start()
+    try:
+        config = ServerConfig(name="web", transport=Transport.HTTP, url=url)
+        async with connected(config) as connection:
+            yield server, connection
+    finally:
+        await server.stop()
+
+
+async def list_tasks(work: Coroutine[Any, Any, Any]) -> list[str]:
+    """Return the tasks that work starts, wherever it starts them."""
+    started: list[Any] = []
+    loop = asyncio.get_running_loop()
+
+    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        if IS_COUNTED.get():
+            started.append(work)
+        return asyncio.Task(work, loop=loop, **options)
+
+    counted = copy_context()
+    counted.run(IS_COUNTED.set, True)
+    task = loop.create_task(work, context=counted)
+    loop.set_task_factory(make_task)
+    try:
+        await task
+    finally:
+        loop.set_task_factory(None)
+    return [work.__qualname__ for work in started]
+
+
+@pytest.mark.parametrize(
+    ("transport", "needed"), [("stdio", []), ("http", ["ClientRequest.write_bytes"])]
+)
+def test_a_call_starts_no_task_but_that_in_which_aiohttp_writes(transport: str, needed: list[str]):
+    async def call_web() -> list[str]:
+        async with web() as (_, connection):
+            call: Any = {"name": "report", "arguments": {}}
+            await connection.request("tools/call", call)  # which opens a connection
+            return await list_tasks(connection.request("tools/call", call))
+
+    async def call_process() -> list[str]:
+        config = ServerConfig(
+            name="time",
+            transport=Transport.STDIO,
+            command=sys.executable,
+            args=("-m", "mcp_server_time"),
+        )
+        async with connected(config) as connection:
+            call: Any = {"name": "get_current_time", "arguments": {"timezone": "UTC"}}
+            return await list_tasks(connection.request("tools/call", call))
+
+    assert asyncio.run(call_web() if transport == "http" else call_process()) == needed
+
+
+def test_progress_of_a_posted_call_arrives():
+    async def call() -> list[object]:
+        async with web() as (_, connection):
+            client = Client()
+            await connection.request("tools/call", {"name": "report", "arguments": {}}, client)
+            await client.noted.wait()
+            return client.progress
+
+    assert asyncio.run(call()) == [(1.0, 2.0, "half")]
+
+
+def test_a_server_notices_that_a_posted_call_was_cancelled():
+    async def call() -> None:
+        async with web() as (server, connection):
+            waiting = asyncio.create_task(
+                connection.request("tools/call", {"name": "wait", "arguments": {}})
+            )
+            await server.began.wait()
+            waiting.cancel()
+            await server.was_cancelled.wait()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+    asyncio.run(call())
+
+
+def test_a_posted_call_fails_when_its_connection_is_closed():
+    async def call() -> None:
+        async with web() as (server, connection):
+            waiting = asyncio.create_task(
+                connection.request("tools/call", {"name": "wait", "arguments": {}})
+            )
+            await server.began.wait()
+            await connection.close()
+            with pytest.raises(CallFailed, match="may still have had an effect"):
+                await waiting
+
+    asyncio.run(call())
