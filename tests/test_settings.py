@@ -44,6 +44,7 @@ calls_by_name = true
 shared = true
 call_seconds = 1.5
 hash_queries = true
+learn_results = false
 
 [sessions.routes]
 slack = "channel"
@@ -96,6 +97,7 @@ def test_one_file_sets_everything_but_what_is_code(tmp_path: Path):
         shared=True,
         call_seconds=1.5,
         hash_queries=True,
+        learn_results=False,
     )
     named = {name for name in (item.name for item in fields(Settings)) if name in EVERYTHING}
     assert named == {item.name for item in fields(Settings)} - {"hide"}

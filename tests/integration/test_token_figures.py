@@ -21,7 +21,7 @@ def test_metrics_status_and_console_agree_after_real_traffic():
         lines = asker.send("GET", "/metrics").text.splitlines()
         status = asker.send("GET", "/status").json()["totals"]
         console = asker.get("/savings", hours=2)["total"]
-        sessions = asker.get("/sessions")
+        sessions = asker.get("/sessions")["sessions"]
 
     figures = dict(line.rsplit(" ", 1) for line in lines if line.startswith("toolscout_"))
     assert console["not_sent"] > 0

@@ -140,7 +140,7 @@ def test_every_call_and_every_refusal_is_one_event():
             code="not_loaded",
             made=False,
         ),
-        Called(session="s", code="unknown_tool", made=False),
+        Called(session="s", code="unknown_tool", asked="nothing", made=False),
         Called(session="s", code="invalid_request", made=False),
     ]
 
