@@ -181,6 +181,8 @@ class Feedback:
                 for learnt in self._find_similar(asked)
                 if (nearness := _compare_terms(asked, learnt)) > 0
             ]
+            if not past:
+                return {}  # reading the hits would make all of them
             found = {hit.tool.name: _compute_lift(hit.tool.name, past) for hit in result.hits}
         return {name: lift for name, lift in found.items() if lift > 0}
 
