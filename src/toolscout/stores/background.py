@@ -19,6 +19,8 @@ from toolscout.stores.store import Store
 
 WAIT_SECONDS = 0.2
 """How long an answer waits until it is stored: what a stalled database costs each answer."""
+GATHER_SECONDS = 0.05
+"""How long values of logs, which nobody waits for, are gathered before they are written."""
 PENDING_BYTES = 64 * 1024 * 1024
 WRITE_BYTES = 500
 """Roughly what a pending write needs besides its value."""
@@ -57,6 +59,8 @@ class BackgroundStore:
         self._running: tuple[object, _Write] | None = None
         self._waiting: dict[object, set[asyncio.Future[None]]] = {}
         self._is_failing = False
+        self._is_gathering = False
+        self._is_urgent = threading.Event()
         self._checking: asyncio.Future[object] | None = None
         self._writer = ThreadPoolExecutor(1, "toolscout-store-writer")
         self._readers = ThreadPoolExecutor(READING_THREADS, "toolscout-store-reader")
@@ -78,7 +82,7 @@ class BackgroundStore:
 
     def append(self, kind: str, value: bytes) -> None:
         """Add a value to the log of a kind, with a higher number than every value before it."""
-        self._add(object(), partial(self._store.append, kind, value), value)
+        self._add(object(), partial(self._store.append, kind, value), value, is_urgent=False)
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield the values of a log with their numbers above `after`, oldest first."""
@@ -105,6 +109,7 @@ class BackgroundStore:
     def flush(self) -> None:
         """Wait until everything is written or the store has failed."""
         if self._pending or self._running is not None:
+            self._is_urgent.set()
             self._writer.submit(self._drain).result()
 
     async def wait_written(self, kind: str, key: str) -> None:
@@ -140,18 +145,40 @@ class BackgroundStore:
             return self._pending.get(key, self._running[1])
         return self._pending.get(key)
 
-    def _add(self, key: object, run: Callable[[], None], value: bytes | None) -> None:
+    def _add(
+        self,
+        key: object,
+        run: Callable[[], None],
+        value: bytes | None,
+        *,
+        is_urgent: bool = True,
+    ) -> None:
         with self._lock:
+            is_gathering = self._is_gathering
+            self._is_gathering = is_gathering or not is_urgent
             if key in self._pending:
                 self._take(key)
             self._put(key, _Write(run, value))
             while self._pending_bytes > PENDING_BYTES:
                 self._take(next(iter(self._pending)))
                 _log.warning("The store is too slow: dropped the oldest value to be written.")
-        self._writer.submit(self._drain)
+        if is_urgent:
+            self._is_urgent.set()
+            self._writer.submit(self._drain)
+        elif not is_gathering:
+            # To wake the thread for each value would hold up the answer that is next.
+            self._writer.submit(self._gather)
+
+    def _gather(self) -> None:
+        """Wait for further values of logs, or for a value that somebody waits for, and write."""
+        self._is_urgent.wait(GATHER_SECONDS)
+        with self._lock:
+            self._is_gathering = False
+        self._drain()
 
     def _drain(self) -> None:
         """Write what is pending, oldest first, until the store fails."""
+        self._is_urgent.clear()
         while (job := self._take_next()) is not None:
             key, write = job
             try:
