@@ -307,6 +307,7 @@ NOT_OURS = {
         "2,090 tokens",
         "238 tokens",
         "10,000 tools",
+        "five clients with ten servers",
         "ten tools",
         "first ten minutes",
     ),
