@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import tomllib
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -123,8 +124,12 @@ def test_every_configuration_on_the_page_starts_or_reaches_a_gateway(tmp_path: P
     reached = [entry for entry in blocks() if "url" in entry]
 
     assert len(started) >= 4
-    for entry in {str(entry["args"]): entry for entry in started}.values():
-        assert asyncio.run(errand(connect(entry, config))) == (META, REFUNDED)
+    try:
+        for entry in {str(entry["args"]): entry for entry in started}.values():
+            assert asyncio.run(errand(connect(entry, config))) == (META, REFUNDED)
+    finally:
+        command = [str(MAIN_PYTHON), "-m", "toolscout", "stop", "--all"]
+        subprocess.run(command, env=environment(config), check=True)
     with serving(config) as url:
         assert {entry["url"].rpartition("/")[2] for entry in reached} == {url.rpartition("/")[2]}
 
@@ -133,8 +138,15 @@ def test_every_configuration_on_the_page_starts_or_reaches_a_gateway(tmp_path: P
 async def connect(entry: Json, config: Path) -> AsyncGenerator[ClientSession]:
     """Start what the page says, with the command on the path and the file where the user's is."""
     given = [str(config) if word == "/path/to/toolscout.toml" else word for word in entry["args"]]
-    path = f"{MAIN_PYTHON.parent}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "XDG_CONFIG_HOME": str(config.parent.parent)}
-    asked = StdioServerParameters(command=entry["command"], args=given, env=env, cwd=config.parent)
+    asked = StdioServerParameters(
+        command=entry["command"], args=given, env=environment(config), cwd=config.parent
+    )
     async with stdio_client(asked) as streams, ClientSession(*streams) as session:
         yield session
+
+
+def environment(config: Path) -> dict[str, str]:
+    """Return the variables of a user whose configuration this is."""
+    folder = str(config.parent.parent)
+    path = f"{MAIN_PYTHON.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "HOME": folder, "XDG_CONFIG_HOME": folder}
