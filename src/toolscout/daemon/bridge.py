@@ -295,15 +295,20 @@ class Bridge:
         """Find or start a daemon, and tell it what the last one knew of the client."""
         connection = self._daemons.open(self._greeting)
         if self._hello and _make_key(_read_message(self._hello)) not in self._pending:
-            self._introduce(connection)
+            while not self._introduce(connection):
+                connection.close()
+                connection = self._daemons.open(self._greeting)
         self._connection = connection
         receiver = threading.Thread(target=self._receive, args=(connection,), daemon=True)
         self._receivers.append(receiver)
         receiver.start()
         return connection
 
-    def _introduce(self, connection: socket.socket) -> None:
-        """Repeat the handshake; the client has had its answer already."""
+    def _introduce(self, connection: socket.socket) -> bool:
+        """Repeat the handshake, whose answer the client has had already.
+
+        Tells whether the daemon has listened to all of it. It may just be about to end.
+        """
         answers = connection.makefile("rb", buffering=0)
         repeated = [self._hello]
         for number, message in enumerate(self._remembered.values()):
@@ -311,12 +316,18 @@ class Bridge:
         for place, line in enumerate(repeated):
             key = _make_key(_read_message(line))
             _send(connection, line)
-            while True:
-                answer = answers.readline()
-                if not answer or _make_key(_read_message(answer)) == key:
-                    break
+            answer: dict[str, Any] = {}
+            while _make_key(answer) != key:
+                try:
+                    data = answers.readline()
+                except OSError:
+                    return False
+                answer = _read_message(data)
+                if not data or answer.get("toolscout") == LEAVE:
+                    return False
             if place == 0 and self._initialized:
                 _send(connection, self._initialized)
+        return True
 
     def _receive(self, connection: socket.socket) -> None:
         """Pass on what a daemon says until it ends, or until it has answered everything."""
