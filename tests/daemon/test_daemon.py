@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -291,10 +292,16 @@ def test_a_newer_version_takes_over_without_a_failed_request(
         return count
 
     async def take_over() -> None:
+        found: list[socket.socket] = []
+
+        def reach() -> bool:  # a daemon that has just started may not listen yet
+            connection = connect(find_place(machine.words[1:]).find_socket(machine.env))
+            found.extend([connection] if connection is not None else [])
+            return bool(found)
+
+        await eventually(reach)
         [daemon] = machine.list_daemons()
-        connection = connect(find_place(machine.words[1:]).find_socket(machine.env))
-        assert connection is not None
-        with connection:
+        with found[0] as connection:
             assert await asyncio.to_thread(greet, connection, newer) == {"accepted": False}
         await eventually(lambda: not daemon.is_running())
         await eventually(lambda: len(list(machine.folder.glob("*.socket"))) == 1)
