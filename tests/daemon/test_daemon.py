@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -28,7 +27,7 @@ from serving import DEADLINE_SECONDS, eventually
 from toolscout.cli import main
 from toolscout.clients import discovery
 from toolscout.daemon.bridge import find_default_config
-from toolscout.daemon.place import connect, find_place, greet
+from toolscout.daemon.place import ask_daemons, connect, find_place, greet
 from toolscout.gateway.resume import CLIENT_KIND
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores import SqliteStore
@@ -292,16 +291,15 @@ def test_a_newer_version_takes_over_without_a_failed_request(
         return count
 
     async def take_over() -> None:
-        found: list[socket.socket] = []
+        def is_used() -> bool:
+            answers = [answer for _, answer in ask_daemons(machine.folder) if answer]
+            return [len(answer["clients"]) for answer in answers] == [2]
 
-        def reach() -> bool:  # a daemon that has just started may not listen yet
-            connection = connect(find_place(machine.words[1:]).find_socket(machine.env))
-            found.extend([connection] if connection is not None else [])
-            return bool(found)
-
-        await eventually(reach)
+        await eventually(is_used)
         [daemon] = machine.list_daemons()
-        with found[0] as connection:
+        connection = connect(find_place(machine.words[1:]).find_socket(machine.env))
+        assert connection is not None
+        with connection:
             assert await asyncio.to_thread(greet, connection, newer) == {"accepted": False}
         await eventually(lambda: not daemon.is_running())
         await eventually(lambda: len(list(machine.folder.glob("*.socket"))) == 1)
