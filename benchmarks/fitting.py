@@ -3,10 +3,16 @@
 Every dataset has the same weight. Each query is also ranked among tools of other catalogues,
 because real catalogues are larger than test sets. For calibration it is also ranked without its
 answers and with few candidates, so that no score looks certain only because rivals are missing.
+A dataset whose tools have hints is ranked without them, with all of them and with half of them, so
+that tools with a hint and tools without one do not crowd each other out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import gzip
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,6 +25,7 @@ from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import UsageError
 from toolscout.evaluate.datasets import Dataset, make_names_unique
 from toolscout.evaluate.quality import METRICS, Progress, compute_scores
+from toolscout.hints.pack import HintPack
 from toolscout.search.fusion import (
     CERTAINTY,
     GATED,
@@ -35,15 +42,36 @@ from toolscout.search.index import Index
 from toolscout.tools import Tool
 
 Doubles = NDArray[np.float64]
-Block = tuple[Doubles, NDArray[np.bool_], Doubles]
+Block = tuple[Doubles, NDArray[np.bool_], Doubles, Doubles]
 
 SEED = 20261115
 STRANGERS = 4_000
 RIDGE = 1e-3
 CALIBRATION_SIZES = (1, 3, 10, 40, 150)
+HINTED_WEIGHT = 0.7
+"""How much a dataset with hints counts, compared with the same one without."""
+OBLIQUE_WEIGHT = 0.3
+"""How much a dataset of requests without any of the tool's words counts: agents know better."""
+BARE_WEIGHT = 2.0
+"""How much a query for a tool without a hint counts where half of the tools have one: less, and
+such tools lose."""
 UNANSWERED_WEIGHT = 0.25
 """How much a query with its answers taken away counts: agents mostly ask for what exists."""
 ROUNDS = 12
+HINT_COLUMNS = [
+    column
+    for column, signal in enumerate([*Signal, *LENGTHENED, *GATED])
+    if signal >= Signal.HINTED
+]
+"""The weights that count only where a tool has a hint."""
+
+
+class Hinting(StrEnum):
+    """How many tools of a catalogue have hints."""
+
+    NONE = "none"
+    ALL = "all"
+    HALF = "half"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +83,8 @@ class Example:
     groups: tuple[int, ...]
     """Candidates of one group are one answer."""
     relevant: frozenset[int]
+    is_bare: bool = False
+    """Whether no answer has a hint."""
 
     @property
     def gate(self) -> float:
@@ -74,6 +104,25 @@ class Examples:
     name: str
     alone: tuple[Example, ...]
     crowded: tuple[Example, ...]
+    hinting: Hinting = Hinting.NONE
+    group: str = ""
+    """What is left out together with this; the name if empty."""
+
+    @property
+    def weight(self) -> float:
+        """How much the dataset counts for the weights."""
+        by_hints = 1.0 if self.hinting is Hinting.NONE else HINTED_WEIGHT
+        return by_hints * (OBLIQUE_WEIGHT if "oblique" in self.name else 1.0)
+
+    @property
+    def left_out_with(self) -> str:
+        """What is left out together when a fusion is tried on what it was not fitted on."""
+        return self.group or self.name
+
+    @property
+    def label(self) -> str:
+        """The name, and how many tools have hints."""
+        return self.name if self.hinting is Hinting.NONE else f"{self.name}, {self.hinting} hinted"
 
     @property
     def both(self) -> tuple[Example, ...]:
@@ -87,14 +136,52 @@ def build_examples(
     *,
     limit: int,
     strangers: Sequence[Tool] = (),
+    hinting: Hinting = Hinting.NONE,
     progress: Progress = lambda stage, done, total: None,
 ) -> Examples:
-    """Return the evidence for a sample of a dataset's queries."""
+    """Return the evidence for a sample of a dataset's queries.
+
+    `hinting` says how many tools keep their hints.
+    """
     sample = dataset.sample(limit)
-    alone = tuple(_examples(sample, sample.tools, encoder, progress))
-    mixed = make_names_unique([*sample.tools, *strangers]) if strangers else ()
+    own = thin_hints(sample.tools, hinting)
+    alone = tuple(_examples(sample, own, encoder, progress))
+    mixed = make_names_unique([*own, *thin_hints(strangers, hinting)]) if strangers else ()
     crowded = tuple(_examples(sample, mixed, encoder, progress)) if mixed else ()
-    return Examples(name=dataset.name, alone=alone, crowded=crowded)
+    return Examples(name=dataset.name, alone=alone, crowded=crowded, hinting=hinting)
+
+
+def thin_hints(tools: Sequence[Tool], hinting: Hinting) -> Sequence[Tool]:
+    """Return tools of which all, half or none have their hints."""
+    if hinting is Hinting.ALL:
+        return tools
+    rng = Random(SEED)
+    kept = [hinting is Hinting.HALF and rng.random() < 0.5 for _ in tools]
+    return [
+        tool if keep or not tool.hint else replace(tool, hint="")
+        for tool, keep in zip(tools, kept, strict=True)
+    ]
+
+
+def add_hints(dataset: Dataset, hints: Mapping[str, str]) -> Dataset:
+    """Return a dataset whose tools have hints, given by their ids."""
+    tools = [
+        replace(tool, hint=hints.get(key, ""))
+        for tool, key in zip(dataset.tools, dataset.ids, strict=True)
+    ]
+    return replace(dataset, tools=tuple(tools))
+
+
+def read_hints(dataset: Dataset, folder: Path) -> dict[str, str]:
+    """Return the hints of a dataset's tools by their ids: those of a file, or the shipped ones."""
+    file = folder / f"{dataset.name}.jsonl.gz"
+    if file.exists():
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
+        return {row["id"]: row["hint"] for row in rows}
+    pack = HintPack.load_shipped()
+    found = [pack.find(tool) for tool in dataset.tools]
+    return {key: hint for key, hint in zip(dataset.ids, found, strict=True) if hint}
 
 
 def _examples(
@@ -109,7 +196,8 @@ def _examples(
         by_server.setdefault(tool.server, []).append(tool)
     for server, its_tools in by_server.items():
         catalog.add(server, its_tools)
-    index = Index(catalog, encoder=encoder)
+    index = Index(catalog, encoder=encoder, hints=None)
+    hinted = {dataset.groups[i] for i, tool in enumerate(tools[: len(dataset.tools)]) if tool.hint}
     # Strangers come after the dataset's own tools and answer nothing.
     group_of = {
         tool.name: dataset.groups[i] if i < len(dataset.tools) else -1 - i
@@ -123,24 +211,32 @@ def _examples(
             length=length,
             groups=tuple(group_of[tool.name] for tool in found),
             relevant=wanted[count],
+            is_bare=hinted.isdisjoint(wanted[count]),
         )
         progress(dataset.name, count + 1, len(dataset.queries))
 
 
-def fit(sets: Sequence[Examples], family: str) -> Fusion:
-    """Return the fusion that fits these sets best."""
-    used = _used_columns(family)
+def fit(sets: Sequence[Examples], family: str, keep: Fusion | None = None) -> Fusion:
+    """Return the fusion that fits these sets best.
+
+    With `keep`, everything that does not concern hints stays as it is there.
+    """
+    used = _list_used_columns(family)
     weights = np.zeros(WEIGHTS)
-    weights[used] = _fit_weights(sets, used)
-    plain = Fusion(weights=tuple(weights), calibration=(0.0,) * 7)
-    calibration = _fit_calibration(sets, plain, family)
+    if keep is not None:
+        used = [column for column in used if column in HINT_COLUMNS]
+        weights[:] = keep.weights
+        weights[HINT_COLUMNS] = 0
+    weights[used] = _fit_weights(sets, used, weights)
+    plain = Fusion(weights=tuple(weights), calibration=(0.0,) * (2 + len(CERTAINTY)))
+    calibration = _fit_calibration(sets, plain, family, keep)
     return Fusion(
         weights=tuple(round(float(w), 4) for w in weights),
         calibration=tuple(round(float(c), 4) for c in calibration),
     )
 
 
-def _used_columns(family: str) -> list[int]:
+def _list_used_columns(family: str) -> list[int]:
     if family:
         return list(range(WEIGHTS))
     # The gate lets meaning step in for words; by words alone it gains nothing.
@@ -148,14 +244,23 @@ def _used_columns(family: str) -> list[int]:
     return [*map(int, LEXICAL), *(len(Signal) + i for i in lengthened)]
 
 
-def _fit_weights(sets: Sequence[Examples], used: list[int]) -> Doubles:
-    """Maximise the log share of the answers among the candidates, by Newton's method."""
-    blocks = [_block(examples.both, used) for examples in sets]
-    blocks = [block for block in blocks if len(block[0])]
-    if not blocks:
+def _fit_weights(sets: Sequence[Examples], used: list[int], fixed: Doubles) -> Doubles:
+    """Maximise the log share of the answers among the candidates, by Newton's method.
+
+    `fixed` has the weights of all columns that are not used.
+    """
+    weighed = [(_block(one, used, fixed), one.weight) for one in sets]
+    weighed = [(block, weight) for block, weight in weighed if len(block[0])]
+    if not weighed:
         raise UsageError("No query has its answer among the candidates. Give larger datasets.")
-    spread = np.concatenate([x.reshape(-1, len(used)) for x, _, _ in blocks]).std(axis=0) + 1e-6
-    blocks = [(x / spread, open_, target) for x, open_, target in blocks]
+    every = [x.reshape(-1, len(used)) for (x, *_), _ in weighed]
+    spread = np.concatenate(every).std(axis=0) + 1e-6
+    total = sum(weight for _, weight in weighed)
+    # The targets of all blocks add up to one.
+    blocks = [
+        (x / spread, open_, target * (weight / total / target.sum()), known)
+        for (x, open_, target, known), weight in weighed
+    ]
     weights = np.zeros(len(used))
     loss, slope, bend = _loss(blocks, weights)
     for _ in range(ROUNDS):
@@ -172,34 +277,43 @@ def _loss(blocks: Sequence[Block], weights: Doubles) -> tuple[float, Doubles, Do
     """Return the loss with its first and second derivative."""
     loss = RIDGE * float(weights @ weights)
     slope, bend = 2 * RIDGE * weights, 2 * RIDGE * np.eye(len(weights))
-    for x, open_, target in blocks:
-        logits = np.where(open_, x @ weights, -np.inf)
+    for x, open_, target, known in blocks:
+        logits = np.where(open_, x @ weights + known, -np.inf)
         logits -= logits.max(axis=1, keepdims=True)
         shares = np.exp(logits)
         total = shares.sum(axis=1, keepdims=True)
         shares /= total
-        share = 1 / len(x) / len(blocks)
-        loss -= share * float((target * np.where(open_, logits - np.log(total), 0)).sum())
-        slope += share * np.einsum("qcf,qc->f", x, shares - target)
+        loss -= float((target * np.where(open_, logits - np.log(total), 0)).sum())
+        weights_of = target.sum(axis=1, keepdims=True)
+        slope += np.einsum("qcf,qc->f", x, shares * weights_of - target)
         means = np.einsum("qcf,qc->qf", x, shares)
         flat = x.reshape(-1, x.shape[2])
-        bend += share * ((flat * shares.reshape(-1, 1)).T @ flat - means.T @ means)
+        bend += (flat * (shares * weights_of).reshape(-1, 1)).T @ flat
+        bend -= (means * weights_of).T @ means
     return loss, slope, bend
 
 
-def _block(examples: Sequence[Example], used: list[int]) -> Block:
-    """Return the answered examples as one padded array, which cells count, and the targets."""
-    answered = [e for e in examples if e.wanted.any()]
+def _block(examples: Examples, used: list[int], fixed: Doubles) -> Block:
+    """Return the answered examples as one padded array, which cells count, and the targets.
+
+    Last comes what the fixed weights of the other columns give each candidate.
+    """
+    bare_weight = BARE_WEIGHT if examples.hinting is Hinting.HALF else 1.0
+    answered = [e for e in examples.both if e.wanted.any()]
     width = max((len(e.groups) for e in answered), default=0)
     x = np.zeros((len(answered), width, len(used)))
     open_ = np.zeros((len(answered), width), np.bool_)
     target = np.zeros((len(answered), width))
+    known = np.zeros((len(answered), width))
     for row, example in enumerate(answered):
         count = len(example.groups)
-        x[row, :count] = build_columns(example.evidence, example.length)[:, used]
+        columns = build_columns(example.evidence, example.length)
+        x[row, :count] = columns[:, used]
+        known[row, :count] = columns @ fixed
         open_[row, :count] = True
-        target[row, :count] = example.wanted / example.wanted.sum()
-    return x, open_, target
+        weight = bare_weight if example.is_bare else 1.0
+        target[row, :count] = weight * example.wanted / example.wanted.sum()
+    return x, open_, target, known
 
 
 def build_columns(evidence: Doubles, length: float) -> Doubles:
@@ -219,7 +333,9 @@ def build_certainty(evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doub
     return found
 
 
-def _fit_calibration(sets: Sequence[Examples], fusion: Fusion, family: str) -> Doubles:
+def _fit_calibration(
+    sets: Sequence[Examples], fusion: Fusion, family: str, keep: Fusion | None
+) -> Doubles:
     """Fit the chance that a candidate among the first five is wanted, by logistic regression."""
     rows: list[Doubles] = []
     wanted: list[Doubles] = []
@@ -230,9 +346,15 @@ def _fit_calibration(sets: Sequence[Examples], fusion: Fusion, family: str) -> D
         wanted.append(y)
         weights.append(w / w.sum())
     x, y, w = np.concatenate(rows), np.concatenate(wanted), np.concatenate(weights)
-    used = [0, 1, 2, 3, 5] if not family else list(range(x.shape[1]))
+    lexical = [2 + i for i, signal in enumerate(CERTAINTY) if signal in LEXICAL]
+    used = list(range(x.shape[1])) if family else [0, 1, *lexical]
     found = np.zeros(x.shape[1])
-    found[used] = _logistic(x[:, used], y, w)
+    if keep is not None:
+        hints = [2 + i for i, signal in enumerate(CERTAINTY) if signal >= Signal.HINTED]
+        used = [column for column in used if column in hints]
+        found[:] = keep.calibration
+        found[hints] = 0
+    found[used] = _logistic(x[:, used], y, w, x @ found)
     return found
 
 
@@ -264,10 +386,11 @@ def _thinned(example: Example, rng: Random, answered: bool) -> NDArray[np.int64]
     return np.sort(np.concatenate([np.flatnonzero(wanted), some])) if answered else some
 
 
-def _logistic(x: Doubles, y: Doubles, w: Doubles) -> Doubles:
+def _logistic(x: Doubles, y: Doubles, w: Doubles, known: Doubles) -> Doubles:
+    """Return the coefficients of a logistic regression on top of known log-odds."""
     found = np.zeros(x.shape[1])
     for _ in range(ROUNDS):
-        chance = 1 / (1 + np.exp(-np.clip(x @ found, -30, 30)))
+        chance = 1 / (1 + np.exp(-np.clip(x @ found + known, -30, 30)))
         slope = x.T @ (w * (y - chance)) - 2 * RIDGE * found
         bend = (x * (w * chance * (1 - chance))[:, None]).T @ x + 2 * RIDGE * np.eye(x.shape[1])
         found = found + np.linalg.solve(bend, slope)
@@ -320,12 +443,16 @@ def _reliability(examples: Sequence[Example], fusion: Fusion) -> dict[str, tuple
     return {label: (float(np.mean(hits)), len(hits)) for label, hits in sorted(seen.items())}
 
 
-def cross_validate(sets: Sequence[Examples], family: str) -> dict[str, Standing]:
+def cross_validate(
+    sets: Sequence[Examples], family: str, keep: Fusion | None = None
+) -> dict[str, Standing]:
     """Return the figures of each dataset with the fusion fitted on all the others."""
-    return {
-        one.name: compute_standing(one, fit([other for other in sets if other is not one], family))
-        for one in sets
-    }
+    found: dict[str, Standing] = {}
+    for group in dict.fromkeys(one.left_out_with for one in sets):
+        fusion = fit([one for one in sets if one.left_out_with != group], family, keep)
+        own = [one for one in sets if one.left_out_with == group]
+        found |= {one.label: compute_standing(one, fusion) for one in own}
+    return found
 
 
 def to_json(fusion: Fusion, left_out_sets: dict[str, Standing]) -> dict[str, Any]:

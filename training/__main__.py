@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import click
@@ -12,24 +13,27 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.fitting import read_hints
 from toolscout.encoders.encoder import Blended, Encoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.evaluate.datasets import read_dataset
 from training import corpora, figures, phrases, plots
-from training.batches import Batches
+from training.batches import Batches, keep_visible
 from training.distilling import Distilling, Floats, distil
 from training.exporting import export_model, export_table
 from training.models import Model, find_stock_folder
 from training.places import Places, compute_digest_of_data, write_json
-from training.recipe import FOLDS, UNLABELLED, Recipe
+from training.recipe import FOLDS, REQUESTS, UNLABELLED, Recipe
 from training.shipping import ship
 from training.stock import StockTable
 from training.tuning import Run, tune
 
-LABELLED = tuple(sorted(name for names in FOLDS.values() for name in names))
+LABELLED = tuple(sorted((*REQUESTS, *(name for names in FOLDS.values() for name in names))))
 PHRASES = 14_000
 """Tools of each unlabelled dataset that phrases are made of."""
 TAUGHT_AT_ONCE = 1_000
+TAUGHT_PHRASES = 40_000
+"""Texts of phrases that a table learns from besides those of the labelled datasets."""
 TUNED_SHARE = 0.6
 """Of the tuned model in what teaches a table; the stock table, which has read far more, is the
 rest."""
@@ -50,9 +54,10 @@ def main(context: click.Context, work: Path, threads: int) -> None:
 
 @main.command()
 @click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.option("--hints", default="training/hints", type=click.Path(path_type=Path))
 @click.pass_obj
-def prepare(places: Places, data: Path) -> None:
-    """Read the datasets in DATA: texts, questions, near siblings, phrases."""
+def prepare(places: Places, data: Path, hints: Path) -> None:
+    """Read the datasets in DATA: texts, questions, near siblings, hints, phrases."""
     seed = Recipe().seed
     sources: dict[str, Any] = {}
     with Progress(console=console) as progress:
@@ -62,18 +67,21 @@ def prepare(places: Places, data: Path) -> None:
             licence, digest = corpora.read_licence(folder), compute_digest_of_data(folder)
             sources[name] = {"licence": licence, "sha256": digest}
             if name in LABELLED:
-                corpora.read_corpus(folder, seed=seed).save(places.corpus(name))
+                corpora.read_corpus(folder, seed=seed, hints=hints).save(places.corpus(name))
             progress.advance(task)
-    phrases.save(_make_phrases(data, seed), places.phrases)
+    phrases.save(_make_phrases(data, hints, seed), places.phrases)
     write_json(places.sources, sources)
 
 
-def _make_phrases(data: Path, seed: int) -> list[phrases.Phrase]:
+def _make_phrases(data: Path, hints: Path, seed: int) -> list[phrases.Phrase]:
     made: list[phrases.Phrase] = []
     for name in UNLABELLED:
-        tools = list(read_dataset(data / name).tools)
-        order = np.random.default_rng(seed).permutation(len(tools))[:PHRASES]
-        made += phrases.make_phrases([tools[i] for i in order], seed=seed)
+        read = read_dataset(data / name)
+        order = np.random.default_rng(seed).permutation(len(read.tools))[:PHRASES]
+        made += phrases.make_phrases([read.tools[i] for i in order], seed=seed)
+        known = read_hints(read, hints)
+        listed = [known.get(key, "") for key in read.ids]
+        made += phrases.make_hint_phrases(read.tools, listed, seed=seed)
     return made
 
 
@@ -108,7 +116,7 @@ def distil_fold(places: Places, fold: str) -> None:
     """Distil a table from the tuned model of FOLD and the stock table."""
     tuned = OnnxEncoder(places.model(fold), threads=torch.get_num_threads())
     teacher = Blended(StockTable(), tuned, share=TUNED_SHARE)
-    texts = _collect_texts(places, FOLDS.get(fold, ()))
+    texts = _collect_texts(places, fold)
     taught = _encode_with_teacher(places, fold, teacher, texts)
     settings = Distilling()
     tokenizer_file = find_stock_folder() / "tokenizer.json"
@@ -135,16 +143,20 @@ def _encode_with_teacher(places: Places, fold: str, teacher: Encoder, texts: lis
     return vectors
 
 
-def _collect_texts(places: Places, left_out: tuple[str, ...]) -> list[str]:
-    """Return what a table learns from: tools and questions, none of the datasets left out."""
+def _collect_texts(places: Places, fold: str) -> list[str]:
+    """Return what a table learns from: tools, hints and questions, none that a fold leaves out."""
     read = _load_corpora(places)
     found: dict[str, None] = {}
     for one in read:
-        if one.name not in left_out:
-            found |= dict.fromkeys([*one.texts, *(asked.text for asked in one.asked)])
-    others = phrases.drop_namesakes(phrases.load(places.phrases), read, left_out)
-    found |= dict.fromkeys(text for one in others for text in (one.text, one.question))
-    return list(found)
+        rows = zip(one.texts, one.hints, one.folds, strict=True)
+        found |= dict.fromkeys(
+            text for *both, hidden_in in rows if hidden_in != fold for text in both if text
+        )
+        found |= dict.fromkeys(asked.text for asked in keep_visible(one, fold).asked)
+    others = phrases.drop_hidden(phrases.load(places.phrases), read, fold)
+    made = dict.fromkeys(text for one in others for text in (one.text, one.question))
+    new = [text for text in made if text not in found]
+    return [*found, *Random(Recipe().seed).sample(new, min(len(new), TAUGHT_PHRASES))]
 
 
 def _load_corpora(places: Places) -> list[corpora.Corpus]:
@@ -164,12 +176,19 @@ def _run_with_progress(label: str, total: int, steps: Iterator[tuple[Any, Any]])
 
 @main.command()
 @click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.option("--hints", default="training/hints", type=click.Path(path_type=Path))
+@click.option("--stock/--no-stock", default=True, help="Compare with the stock encoders too.")
 @click.pass_obj
-def judge(places: Places, data: Path) -> None:
-    """Compare with the stock encoders on datasets in DATA that were left out."""
-    found = figures.measure_encoders(places, data, say=console.print)
+def judge(places: Places, data: Path, hints: Path, stock: bool) -> None:
+    """Measure the encoders on datasets in DATA that were left out, and fit the fusions."""
+    found: dict[str, Any] = {"tiers": figures.measure_tiers(places, data, hints, say=console.print)}
+    console.print(figures.tabulate_tiers(found["tiers"]), markup=False)
+    for family, tier in found["tiers"].items():
+        console.print(f"{family}\n{tier['weights']}\n{tier['calibration']}", markup=False)
+    if stock:
+        found |= figures.measure_encoders(places, data, say=console.print)
+        console.print(figures.table(found), markup=False)
     write_json(places.report, found)
-    console.print(figures.table(found), markup=False)
 
 
 @main.command("ship")

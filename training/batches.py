@@ -6,13 +6,13 @@ as if it had not stopped.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import torch
 
 from training.corpora import Asked, Corpus
-from training.phrases import Phrase, drop_namesakes, group_by_server
+from training.phrases import Phrase, drop_hidden, group_by_server
 from training.recipe import Recipe
 
 
@@ -23,6 +23,8 @@ class Batch:
     source: str
     questions: list[str]
     texts: list[str]
+    hints: list[str]
+    """What each text's vector is blended with; empty where it stands alone."""
     forbidden: torch.Tensor
     """Texts that answer a question beside the one at its place: neither right nor wrong."""
 
@@ -34,8 +36,9 @@ class Batches:
         self, recipe: Recipe, corpora: Sequence[Corpus], phrases: Sequence[Phrase]
     ) -> None:
         self._recipe = recipe
-        self._corpora = [one for one in corpora if one.name not in recipe.left_out and one.asked]
-        self._servers = group_by_server(drop_namesakes(phrases, corpora, recipe.left_out))
+        visible = [keep_visible(one, recipe.fold) for one in corpora]
+        self._corpora = [one for one in visible if one.asked]
+        self._servers = group_by_server(drop_hidden(phrases, corpora, recipe.fold))
         self._shares = [math.sqrt(len(one.asked)) for one in self._corpora]
         self._by_group = {one.name: _group_rows(one) for one in self._corpora}
 
@@ -60,6 +63,7 @@ class Batches:
             source="phrases",
             questions=[one.question for one in chosen],
             texts=texts,
+            hints=[""] * len(texts),
             forbidden=torch.tensor(same),
         )
 
@@ -67,14 +71,47 @@ class Batches:
         chosen = rng.sample(corpus.asked, min(self._recipe.batch, len(corpus.asked)))
         groups = self._by_group[corpus.name]
         answers = [rng.choice(groups[rng.choice(one.relevant)]) for one in chosen]
-        siblings = [rng.choice(one.near) for one in chosen if one.near]
+        siblings = [_choose_sibling(corpus, one, rng) for one in chosen if one.near]
         places = answers + siblings
+        # With hints, all tools have them or about half: a search meets both kinds of catalogue.
+        kind = rng.random() / self._recipe.hinted
+        share = 0.0 if kind >= 1 else 0.5 if kind >= 0.6 else 1.0
         return Batch(
             source=corpus.name,
             questions=[one.text for one in chosen],
             texts=[corpus.texts[place] for place in places],
+            hints=[corpus.hints[place] if rng.random() < share else "" for place in places],
             forbidden=_find_also_right(corpus, chosen, places),
         )
+
+
+def keep_visible(corpus: Corpus, fold: str) -> Corpus:
+    """Return a corpus with only the questions and near siblings that a fold may see."""
+    hidden = {place for place, other in enumerate(corpus.folds) if other == fold}
+    if not hidden:
+        return corpus
+    groups = {corpus.groups[place] for place in hidden}
+    asked = tuple(
+        replace(one, near=tuple(place for place in one.near if place not in hidden))
+        for one in corpus.asked
+        if groups.isdisjoint(one.relevant)
+    )
+    return replace(corpus, asked=asked)
+
+
+def _choose_sibling(corpus: Corpus, asked: Asked, rng: Random) -> int:
+    """Return a near tool; half of the time one of a server that answers, if there is one."""
+    servers = (
+        {
+            corpus.servers[place]
+            for place, group in enumerate(corpus.groups)
+            if group in asked.relevant
+        }
+        if rng.random() < 0.5
+        else set[str]()
+    )
+    own = [place for place in asked.near if corpus.servers[place] in servers]
+    return rng.choice(own or asked.near)
 
 
 def _group_rows(corpus: Corpus) -> dict[int, list[int]]:
@@ -87,8 +124,13 @@ def _group_rows(corpus: Corpus) -> dict[int, list[int]]:
 def _find_also_right(
     corpus: Corpus, chosen: Sequence[Asked], places: Sequence[int]
 ) -> torch.Tensor:
+    # A tool with the same name does nearly the same, whatever its server.
     rows = [
-        [i != j and corpus.groups[place] in one.relevant for j, place in enumerate(places)]
-        for i, one in enumerate(chosen)
+        [
+            i != j
+            and (corpus.groups[place] in one.relevant or corpus.leaves[place] == corpus.leaves[own])
+            for j, place in enumerate(places)
+        ]
+        for i, (one, own) in enumerate(zip(chosen, places, strict=False))
     ]
     return torch.tensor(rows)

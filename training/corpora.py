@@ -7,11 +7,13 @@ after a few hundred steps. Datasets whose licence is not permissive are refused.
 
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
+from benchmarks.fitting import read_hints
 from toolscout import Catalog, Index
 from toolscout.errors import InvalidFile
 from toolscout.evaluate.datasets import Dataset, read_dataset
@@ -19,7 +21,7 @@ from toolscout.query import Query
 from toolscout.search.text import build_encoding_text, list_fields, split_words
 from toolscout.tools import Tool
 from training.places import write_json
-from training.recipe import PERMISSIVE
+from training.recipe import FOLDS, PERMISSIVE, REQUESTS
 
 QUESTIONS = 3_000
 NEAR = 25
@@ -45,7 +47,23 @@ class Corpus:
     leaves: tuple[str, ...]
     """The words of each tool's own name."""
     groups: tuple[int, ...]
+    servers: tuple[str, ...]
+    hints: tuple[str, ...]
+    """What people may call each tool; empty where nobody wrote it down."""
+    folds: tuple[str, ...]
+    """The fold that must not see each tool; empty for one that every fold may see."""
     asked: tuple[Asked, ...]
+
+    def find_hidden_leaves(self, fold: str) -> set[str]:
+        """Return the names that phrases must not have in a fold: those of tools it must not see.
+
+        Of a catalogue that only a part is left out of, these are the tools that questions are for.
+        """
+        hidden = {place for place, other in enumerate(self.folds) if other == fold}
+        if len(hidden) < len(self.folds):
+            wanted = {group for one in self.asked for group in one.relevant}
+            hidden = {place for place in hidden if self.groups[place] in wanted}
+        return {self.leaves[place] for place in hidden}
 
     def save(self, path: Path) -> None:
         """Write the corpus, whole or not at all."""
@@ -64,6 +82,9 @@ class Corpus:
             texts=tuple(row["texts"]),
             leaves=tuple(row["leaves"]),
             groups=tuple(row["groups"]),
+            servers=tuple(row["servers"]),
+            hints=tuple(row["hints"]),
+            folds=tuple(row["folds"]),
             asked=asked,
         )
 
@@ -90,20 +111,63 @@ def read_licence(folder: Path) -> str:
     return found[1].strip()
 
 
-def read_corpus(folder: Path, *, seed: int, limit: int = QUESTIONS) -> Corpus:
-    """Return the corpus of a dataset's folder."""
+def read_corpus(
+    folder: Path, *, seed: int, limit: int = QUESTIONS, hints: Path | None = None
+) -> Corpus:
+    """Return the corpus of a dataset's folder; `hints` is a folder that may have some for it."""
     dataset = read_dataset(folder)
+    known = read_hints(dataset, hints) if hints else {}
     order = list(range(len(dataset.queries)))
     Random(f"{seed} {dataset.name}").shuffle(order)
-    return make_corpus(dataset, sorted(order[:limit]))
+    return make_corpus(dataset, sorted(order[:limit]), known)
 
 
-def make_corpus(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
+def assign_folds(dataset: Dataset) -> list[str]:
+    """Return the fold that must not see each tool.
+
+    Datasets are hidden as a whole. A catalogue of requests is divided by server; servers that
+    share half of their names are copies of each other and stay together.
+    """
+    for fold, names in FOLDS.items():
+        if dataset.name in names:
+            return [fold] * len(dataset.tools)
+    if dataset.name not in REQUESTS:
+        return [""] * len(dataset.tools)
+    leader = _find_copies(dataset.tools)
+    chosen = {name: Random(f"fold {name}").choice(list(FOLDS)) for name in set(leader.values())}
+    return [chosen[leader[tool.server]] for tool in dataset.tools]
+
+
+def _find_copies(tools: Sequence[Tool]) -> dict[str, str]:
+    """Return for each server the first of those that are copies of it."""
+    leaves: dict[str, set[str]] = {}
+    having: dict[str, set[str]] = {}
+    for tool in tools:
+        leaves.setdefault(tool.server, set()).add(to_leaf_words(tool))
+        having.setdefault(to_leaf_words(tool), set()).add(tool.server)
+    leader: dict[str, str] = {}
+    for server in sorted(leaves):
+        if server in leader:
+            continue
+        leader[server] = server
+        waiting = [server]
+        while waiting:
+            own = leaves[waiting.pop()]
+            shared = Counter(other for leaf in own for other in having[leaf])
+            for other, count in shared.items():
+                least = max(2, 0.5 * min(len(own), len(leaves[other])))
+                if other not in leader and count >= least:
+                    leader[other] = server
+                    waiting.append(other)
+    return leader
+
+
+def make_corpus(dataset: Dataset, chosen: Sequence[int], hints: Mapping[str, str]) -> Corpus:
     """Return the corpus of some of a dataset's queries."""
     by_server: dict[str, list[Tool]] = {}
     for tool in dataset.tools:
         by_server.setdefault(tool.server, []).append(tool)
-    index = Index(Catalog(by_server))
+    index = Index(Catalog(by_server), hints=None)
     place = {tool.name: i for i, tool in enumerate(dataset.tools)}
     wanted = dataset.find_relevant_groups()
     texts = tuple(map(to_text, dataset.tools))
@@ -119,6 +183,9 @@ def make_corpus(dataset: Dataset, chosen: Sequence[int]) -> Corpus:
         texts=texts,
         leaves=tuple(to_leaf_words(tool) for tool in dataset.tools),
         groups=dataset.groups,
+        servers=tuple(tool.server for tool in dataset.tools),
+        hints=tuple(hints.get(key, "") for key in dataset.ids),
+        folds=tuple(assign_folds(dataset)),
         asked=tuple(asked),
     )
 

@@ -1,6 +1,6 @@
-"""The report: every encoder against the stock one, alone and in its tier."""
+"""The report: every encoder against the stock one, alone and in its tier, and with hints."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,12 @@ from typing import Any
 from benchmarks import fitting
 from toolscout.encoders.encoder import Blended, Encoder, StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
-from toolscout.evaluate.datasets import read_dataset
+from toolscout.evaluate.datasets import Dataset, read_dataset
 from toolscout.evaluate.quality import Estimate
 from training import judging
-from training.judging import NDCG, RECALL, CachedEncoder, Values
+from training.judging import NDCG, RECALL, CachedEncoder, LeftOutScores, Values
 from training.places import Places
-from training.recipe import FOLDS, JUDGED
+from training.recipe import FOLDS, JUDGED, REQUESTS
 from training.stock import StockTable
 
 SHARE = 0.6
@@ -38,6 +38,10 @@ class Encoders:
             "stock both": lambda _: self._both("stock"),
             "our both": lambda name: self._both(self._fold_of[name]),
         }[kind]
+
+    def list_by_fold(self) -> dict[str, Callable[[str], Encoder]]:
+        """Return what gives the encoder of a fold, by the name of its family."""
+        return {"static": self._table, "minilm": self._model}
 
     @cache  # noqa: B019
     def _both(self, fold: str) -> Encoder:
@@ -86,6 +90,75 @@ def measure_encoders(places: Places, data: Path, *, say: Callable[[str], None]) 
             _row("with words", *pair, tier),
         ]
     return report
+
+
+def measure_tiers(
+    places: Places, data: Path, hints: Path, *, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return the figures of both tiers without and with hints, and the fusions fitted on all."""
+    datasets = [_add_hints(read_dataset(data / name), hints) for name in (*JUDGED, *REQUESTS)]
+    strangers = fitting.sample_strangers(
+        _add_hints(read_dataset(data / "mcp_catalog"), hints).tools
+    )
+    parts = list(judging.list_left_out(datasets, limit=judging.SAMPLE))
+    report: dict[str, Any] = {}
+    for family, encoder_of in Encoders(places).list_by_fold().items():
+        sets = judging.build_left_out(parts, encoder_of, strangers=strangers, say=say)
+        found = judging.score_left_out(sets, family)
+        fusion = fitting.fit(sets, family)
+        report[family] = {
+            "figures": _collect_tier_figures(found),
+            "weights": fusion.weights,
+            "calibration": fusion.calibration,
+        }
+    return report
+
+
+def _add_hints(dataset: Dataset, hints: Path) -> Dataset:
+    return fitting.add_hints(dataset, fitting.read_hints(dataset, hints))
+
+
+def _collect_tier_figures(found: LeftOutScores) -> dict[str, Any]:
+    """Return the nDCG@10 of each dataset by how many tools have hints, with intervals."""
+    none = fitting.Hinting.NONE
+    figures: dict[str, Any] = {}
+    for (name, hinting), scores in found.items():
+        [mean, *_] = judging.estimates({name: scores.metrics[:, [NDCG]]})
+        own: dict[str, Any] = figures.setdefault(name, {})
+        own[hinting] = mean.to_json()
+        if hinting is fitting.Hinting.HALF:
+            gains = scores.metrics[:, NDCG] - found[name, none].metrics[:, NDCG]
+            own["half, tools without"] = _mean(gains[scores.is_bare])
+            own["half, tools with"] = _mean(gains[~scores.is_bare])
+    bare = {name: found[name, none].metrics[:, [NDCG]] for name in JUDGED if (name, none) in found}
+    figures["dev sets"] = {none: judging.estimates(bare)[0].to_json()}
+    return figures
+
+
+def _mean(values: Values) -> float | None:
+    return round(float(values.mean()), 4) if len(values) else None
+
+
+def tabulate_tiers(report: Mapping[str, Any]) -> str:
+    """Return the figures of both tiers as a table in Markdown."""
+    head: Sequence[str] = (*fitting.Hinting, "half, tools without", "half, tools with")
+    lines = [
+        f"| Tier | Dataset | {' | '.join(head)} |",
+        f"|---|---|{'---:|' * len(head)}",
+    ]
+    for family, one in report.items():
+        for name, figures in one["figures"].items():
+            cells = [_format_figure(figures.get(column)) for column in head]
+            lines.append(f"| {family} | {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _format_figure(figure: Any) -> str:
+    if figure is None:
+        return ""
+    if isinstance(figure, float):
+        return f"{figure:+.3f}"
+    return f"{figure['mean']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
 
 
 def _row(how: str, ours: str, stock: str, found: Mapping[str, Mapping[str, Values]]) -> Any:

@@ -67,6 +67,21 @@ def make_phrases(tools: Sequence[Tool], *, seed: int) -> Iterator[Phrase]:
                 yield Phrase(question, text, tool.server, to_leaf_words(tool))
 
 
+def make_hint_phrases(
+    tools: Sequence[Tool], hints: Sequence[str], *, seed: int
+) -> Iterator[Phrase]:
+    """Yield a phrase for each tool with a hint: some of its hint, and the definition."""
+    for tool, hint in zip(tools, hints, strict=True):
+        parts = [part.strip() for part in hint.split(";") if part.strip()]
+        if parts:
+            rng = Random(f"{seed} hint {tool.server} {tool.name}")
+            some = rng.sample(parts, min(len(parts), rng.randint(1, 3)))
+            text = build_encoding_text(tool, list_fields(tool))
+            yield Phrase(
+                rng.choice(OPENINGS) + ", ".join(some), text, tool.server, to_leaf_words(tool)
+            )
+
+
 def _pair(tool: Tool, rng: Random) -> tuple[str, str] | None:
     fields = list_fields(tool)
     description = " ".join(tool.description.split())
@@ -105,15 +120,19 @@ def load(path: Path) -> list[Phrase]:
     return [Phrase(*row) for row in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def drop_namesakes(
-    phrases: Sequence[Phrase], corpora: Sequence[Corpus], left_out: Sequence[str]
-) -> list[Phrase]:
-    """Return the phrases of tools that have no namesake in a dataset that is left out.
+def drop_hidden(phrases: Sequence[Phrase], corpora: Sequence[Corpus], fold: str) -> list[Phrase]:
+    """Return the phrases that a fold may see: none of its servers, and none of its tools' names.
 
     The same tool is often described in other words elsewhere; by its name none slips through.
     """
-    hidden = {leaf for one in corpora if one.name in left_out for leaf in one.leaves}
-    return [phrase for phrase in phrases if phrase.leaf not in hidden]
+    leaves = {leaf for one in corpora for leaf in one.find_hidden_leaves(fold)}
+    servers = {
+        server
+        for one in corpora
+        for server, hidden_in in zip(one.servers, one.folds, strict=True)
+        if hidden_in == fold and server
+    }
+    return [one for one in phrases if one.leaf not in leaves and one.server not in servers]
 
 
 def group_by_server(phrases: Sequence[Phrase]) -> list[list[Phrase]]:

@@ -567,6 +567,7 @@ def test_a_missing_runtime_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     assert caught.value.module == "onnxruntime"
 
 
+@pytest.mark.processes
 def test_onnxruntime_is_loaded_with_its_telemetry_switched_off():
     script = """
 import os, sys
@@ -598,6 +599,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
 
 
+@pytest.mark.processes
 def test_importing_encoders_imports_no_optional_stack():
     code = (
         "import sys, toolscout as e; e.StaticEncoder(); e.OnnxEncoder();"

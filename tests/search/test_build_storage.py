@@ -12,6 +12,7 @@ from toolscout.demo import load_demo_catalog
 from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidFile
 from toolscout.search import lexical
+from toolscout.search.text import Field
 
 QUERIES = (
     "open a pull request",
@@ -94,7 +95,7 @@ def test_a_file_of_other_field_weights_is_passed_over(
 ):
     catalog = load_demo_catalog()
     Index(catalog, encoder=None).save(tmp_path / "tools.index")
-    monkeypatch.setattr(lexical, "FIELD_WEIGHTS", np.ones(8))
+    monkeypatch.setattr(lexical, "FIELD_WEIGHTS", np.ones(len(Field)))
 
     loaded = Index.load(tmp_path / "tools.index", catalog, encoder=None)
 

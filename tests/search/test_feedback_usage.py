@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.search.feedback import (
+    Forgetting,
     Usage,
+    bytes_from_forgetting,
     bytes_from_usage,
+    forgetting_from_bytes,
     hash_query,
     is_hashed,
     usage_from_bytes,
@@ -16,7 +19,8 @@ from toolscout.search.feedback import (
 
 CALL = Usage(session="s1", query="open an issue", tool="github__create_issue", code="ok", at=12.5)
 BYTES = (
-    b'{"session":"s1","query":"open an issue","tool":"github__create_issue","code":"ok","at":12.5}'
+    b'{"session":"s1","query":"open an issue","tool":"github__create_issue","code":"ok","at":12.5,'
+    b'"principal":"","chance":null,"writer":""}'
 )
 
 # Surrogates too: a model may send what UTF-8 cannot hold.
@@ -28,6 +32,9 @@ usages = st.builds(
     tool=texts,
     code=texts,
     at=st.floats(allow_nan=False, allow_infinity=False),
+    principal=texts,
+    chance=st.none() | st.floats(0, 1),
+    writer=texts,
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -55,6 +62,23 @@ def test_only_ok_is_success(code: str, succeeded: bool):
 @given(usages)
 def test_writing_and_reading_gives_the_same_usage(usage: Usage):
     assert usage_from_bytes(bytes_from_usage(usage)) == usage
+
+
+def test_rows_of_earlier_versions_have_no_principal_and_no_chance():
+    row = json.loads(BYTES)
+    for name in ("principal", "chance", "writer"):
+        del row[name]
+
+    assert usage_from_bytes(json.dumps(row).encode()) == CALL
+
+
+@given(st.builds(Forgetting, at=st.floats(0, 1e12), tool=texts, request=texts, writer=texts))
+def test_an_order_to_forget_is_no_usage_and_reads_back(order: Forgetting):
+    data = bytes_from_forgetting(order)
+
+    assert forgetting_from_bytes(data) == order
+    assert usage_from_bytes(data) is None
+    assert forgetting_from_bytes(BYTES) is None
 
 
 def test_members_of_a_later_version_are_ignored():

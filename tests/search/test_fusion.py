@@ -112,7 +112,7 @@ def test_words_alone_use_no_signal_of_meaning():
         number
         for number, signal in zip(fusion.calibration[2:], CERTAINTY, strict=True)
         if signal not in LEXICAL
-    ] == [0, 0]
+    ] == [0, 0, 0]
 
 
 def test_every_signal_belongs_to_one_group():
@@ -233,6 +233,7 @@ def test_a_signal_is_counted_with_what_the_length_adds():
         "name": 0.25,
         "clause": 0.75,
         "meaning": 0,
+        "hint": 0,
     }
 
 

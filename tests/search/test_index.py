@@ -997,8 +997,8 @@ def test_an_explanation_lists_the_matched_words_by_field():
         "description": ("capybara",),
         "parameters": ("dingo", "gerbils"),
         "values": ("hyrax",),
-        "hint": ("ibex", "kinkajou"),
-        "title": ("jackal",),
+        "hint": ("ibex",),
+        "title and tags": ("kinkajou", "jackal"),
     }
     assert any("numbat" in sentence for sentence in why.held_back)
     assert not any("gerbils" in sentence for sentence in why.held_back)
@@ -1087,7 +1087,7 @@ def test_the_index_follows_the_catalogue(with_vectors: bool):
 
 def test_one_changed_word_changes_only_answers_about_it():
     catalog = sample()
-    index = Index(catalog, encoder=None)
+    index = Index(catalog, encoder=None, hints=None)
     tool = catalog.get("jira__search")
     assert tool is not None
     catalog.add("jira", [replace(tool, description="Search epics.")])
@@ -1137,7 +1137,7 @@ def test_an_encoder_sees_the_text_of_each_tool_once():
     counted = Counted()
     catalog = sample()
     github = [tool for tool in catalog if tool.server == "github"]
-    index = Index(catalog, encoder=CallableEncoder(counted, name="letters"))
+    index = Index(catalog, encoder=CallableEncoder(counted, name="letters"), hints=None)
     assert len(counted.texts) == len(set(counted.texts)) == len(catalog)
 
     catalog.remove("github")

@@ -275,6 +275,7 @@ def synthetic_tools() -> Iterator[Tool]:
 
 @pytest.mark.requirement("R36")
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_hundred_thousand_tools_are_searched():
     """R36"""
     servers: dict[str, list[Tool]] = {}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from toolscout.hints.hints import Hints
 from toolscout.search.build import Writer
 from toolscout.search.rank import CANDIDATES, find_best
 
@@ -19,7 +20,7 @@ ARRANGED: dict[str, Callable[[int], NDArray[np.int64]]] = {
 @pytest.mark.parametrize("arrangement", ARRANGED)
 def test_the_best_scores_are_the_first_of_a_full_sort(size: int, arrangement: str):
     scores = ARRANGED[arrangement](size).astype(np.float32)
-    state = Writer(None, approximate=None).build(())
+    state = Writer(None, Hints(), approximate=None).build(())
 
     kept = find_best(state, scores, np.arange(size))
 

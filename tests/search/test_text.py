@@ -344,9 +344,10 @@ def test_every_part_of_a_tool_has_its_own_field():
         Field.PARAMETER: "state",
         Field.PARAMETER_DESCRIPTION: "Which ones",
         Field.ENUM: "open closed",
-        Field.HINT: "bugs issues tracker",
+        Field.KEYWORDS: "issues tracker",
         Field.TITLE: "Browse tickets",
         Field.INSTRUCTIONS: "",
+        Field.HINT: "bugs",
     }
 
 

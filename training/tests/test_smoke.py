@@ -13,7 +13,8 @@ from toolscout.demo import load_demo_catalog
 from toolscout.encoders.encoder import StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import InvalidFile
-from toolscout.evaluate.datasets import read_dataset
+from toolscout.evaluate.datasets import Dataset, make_names_unique, read_dataset
+from toolscout.tools import Tool
 from training import corpora, judging, phrases
 from training.batches import Batches
 from training.corpora import Corpus
@@ -21,7 +22,7 @@ from training.distilling import Distilling, distil
 from training.exporting import export_model, export_table
 from training.models import Model, find_stock_folder
 from training.plots import draw
-from training.recipe import Recipe
+from training.recipe import FOLDS, REQUESTS, Recipe
 from training.tuning import Run, contrast, tune
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "integration" / "golden.jsonl"
@@ -81,9 +82,21 @@ def trained(batches: Batches, tmp_path_factory: pytest.TempPathFactory) -> Train
     return Trained(run, losses, model)
 
 
-def test_training_lowers_the_loss_and_leaves_a_log_and_a_curve(trained: Trained) -> None:
+def measure_loss(model: Model, batches: Batches) -> float:
+    """Return the loss of a model over a few batches."""
+    losses: list[float] = []
+    for batch in map(batches.at, range(8)):
+        questions = torch.from_numpy(model.encode(batch.questions, tokens=24))
+        texts = torch.from_numpy(model.encode(batch.texts, tokens=32))
+        losses.append(contrast(questions @ texts.T / RECIPE.temperature, batch.forbidden).item())
+    return float(np.mean(losses))
+
+
+def test_training_lowers_the_loss_and_leaves_a_log_and_a_curve(
+    trained: Trained, batches: Batches
+) -> None:
     assert len(trained.losses) == RECIPE.steps
-    assert np.mean(trained.losses[-4:]) < np.mean(trained.losses[:4])
+    assert measure_loss(trained.model, batches) < measure_loss(Model(), batches)
     assert trained.run.is_done
     rows = [json.loads(line) for line in trained.run.log_file.read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, RECIPE.steps + 1))
@@ -147,16 +160,61 @@ def test_siblings_are_near_but_neither_wanted_nor_twins(corpus: Corpus) -> None:
 
 
 def test_a_left_out_dataset_is_in_no_batch(corpus: Corpus) -> None:
-    seen = replace(corpus, name="seen")
-    hidden = replace(corpus, name="hidden", texts=tuple(f"hidden {text}" for text in corpus.texts))
-    seen = replace(seen, leaves=("other",) * len(seen.leaves))
+    seen = replace(corpus, name="seen", leaves=("other",) * len(corpus.leaves))
+    seen = replace(seen, servers=("visible",) * len(seen.servers))
+    hidden = replace(
+        corpus,
+        name="hidden",
+        texts=tuple(f"hidden {text}" for text in corpus.texts),
+        folds=("a",) * len(corpus.texts),
+    )
     namesake = phrases.Phrase("a question", "hidden in other words", "server", hidden.leaves[0])
     other = phrases.Phrase("a question", "another text", "server", "other name")
-    recipe = replace(RECIPE, left_out=("hidden",))
-    drawn = Batches(recipe, [seen, hidden], [namesake, other])
+    neighbour = phrases.Phrase("a question", "hidden by its server", hidden.servers[0], "own name")
+    drawn = Batches(RECIPE.without("a"), [seen, hidden], [namesake, neighbour, other])
     texts = [text for step in range(30) for text in drawn.at(step).texts]
     assert texts
     assert not any(text.startswith("hidden") for text in texts)
+
+
+def test_a_fold_leaves_out_some_servers_of_a_shared_catalogue(corpus: Corpus) -> None:
+    servers = sorted(set(corpus.servers))
+    out = set(servers[::2])
+    folds = tuple("b" if server in out else "a" for server in corpus.servers)
+    shared = replace(corpus, folds=folds)
+    hidden = {text for text, fold in zip(shared.texts, folds, strict=True) if fold == "b"}
+    drawn = Batches(RECIPE.without("b"), [shared], [])
+    texts = {text for step in range(30) for text in drawn.at(step).texts}
+    assert texts
+    assert texts.isdisjoint(hidden)
+
+
+def test_copies_of_a_server_are_left_out_together() -> None:
+    names = ("read_page", "write_page", "delete_page")
+    copies = [Tool.define(name, server=server) for server in ("notes", "fork") for name in names]
+    others = [Tool.define(name, server="mail") for name in ("send", "read_page")]
+    tools = make_names_unique([*copies, *others])
+    catalogue = Dataset(
+        name=REQUESTS[0],
+        tools=tools,
+        ids=tuple(tool.name for tool in tools),
+        groups=tuple(range(len(tools))),
+        queries=(),
+    )
+    folds = corpora.assign_folds(catalogue)
+    assert len(set(folds[:6])) == 1
+    assert set(folds) <= set(FOLDS)
+
+
+def test_tools_are_seen_with_their_hints_in_some_batches(corpus: Corpus) -> None:
+    hinted = replace(corpus, hints=tuple(f"hint {place}" for place in range(len(corpus.texts))))
+    drawn = Batches(RECIPE, [hinted], [])
+    shares = {
+        sum(map(bool, drawn.at(step).hints)) / len(drawn.at(step).hints) for step in range(40)
+    }
+    assert 0.0 in shares
+    assert 1.0 in shares
+    assert any(0.2 < share < 0.8 for share in shares)
 
 
 def test_what_also_answers_a_question_counts_neither_for_nor_against() -> None:

@@ -34,7 +34,7 @@ Kind = Literal["tool", "question"]
 
 ENDPOINT_BATCH = 128
 TABLE_FILE = Path(__file__).parent / "static.npz"
-TABLE_SHA256 = "cff5a019008383a9da41d82c2d5b4b7942857e1373e3f891a4d2acf9e46d1b0e"
+TABLE_SHA256 = "10a0f42685a7af9b4f87c7fc0c2494a8e5aaefd833974c7025c87366abe919e0"
 TABLE_BATCH = 64
 FEW_TEXTS = 8
 WORD_MEMORY = 8_192
@@ -110,14 +110,9 @@ class EndpointEncoder(Encoder):
 
     def _request(self, texts: Sequence[str]) -> list[Any]:
         # Services refuse empty strings, so a blank stands in.
-        body = json.dumps({"model": self._model, "input": [text or " " for text in texts]})
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
+        body = {"model": self._model, "input": [text or " " for text in texts]}
         try:
-            request = urllib.request.Request(self._url, body.encode(), headers)
-            with _OPENER.open(request, timeout=self._timeout) as answer:
-                data = json.load(answer)["data"]
+            data = post_json(self._url, body, key=self._key, seconds=self._timeout)["data"]
             return [row["embedding"] for row in sorted(data, key=lambda row: row["index"])]
         except (
             OSError,
@@ -155,6 +150,19 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 _OPENER = urllib.request.build_opener(_NoRedirects())
+
+
+def post_json(url: str, body: Mapping[str, object], *, key: str, seconds: float) -> Any:
+    """Return what an OpenAI-compatible service answers; raises what `urllib` and `json` raise.
+
+    Catch that without chaining it: the library quotes a bad header, and a header holds the key.
+    """
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with _OPENER.open(request, timeout=seconds) as answer:
+        return json.load(answer)
 
 
 class CallableEncoder(Encoder):

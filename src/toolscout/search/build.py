@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,9 +31,18 @@ from toolscout.encoders.encoder import (
     take_leading,
 )
 from toolscout.errors import InvalidFile, MissingExtra
+from toolscout.hints.hints import Hints
+from toolscout.hints.pack import digest_definition
 from toolscout.search import lexical, text
 from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings, find_entries
-from toolscout.search.shard import Mask, Shard, SpellingTable, State, merge_shards
+from toolscout.search.shard import (
+    Mask,
+    Shard,
+    SpellingTable,
+    State,
+    blend_vectors,
+    merge_shards,
+)
 from toolscout.search.text import (
     Field,
     build_encoding_text,
@@ -47,7 +56,7 @@ from toolscout.search.text import (
 from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
-LAYOUT = 3
+LAYOUT = 4
 APPROXIMATE_FROM = 100_000
 MERGE_RATIO = 8
 """A shard is merged into the one before it once it has more than an eighth of its size."""
@@ -55,6 +64,8 @@ SMALL = 1_000
 """Shards up to this size absorb any later one: that is cheaper than searching another shard."""
 DEAD_SHARE = 0.3
 NAME_WORDS = 24
+HINT_CHARS = 400
+"""How much of a tool's hints is searched."""
 PIECE = 500
 PACED_PIECE = 100
 SPARE_VECTORS = 10_000
@@ -81,6 +92,9 @@ class Stored:
     name_starts: NDArray[np.int64]
     name_words: NDArray[np.int32]
     vectors: NDArray[np.int16]
+    hint_keys: tuple[str, ...]
+    hint_vectors: NDArray[np.int16]
+    """Empty if no tool has a hint."""
     neighbours: NDArray[np.uint8]
     """The approximate index as usearch writes it, or empty."""
 
@@ -88,7 +102,8 @@ class Stored:
 class Writer:
     """Builds states out of tools."""
 
-    def __init__(self, encoder: Encoder | None, *, approximate: bool | None) -> None:
+    def __init__(self, encoder: Encoder | None, hints: Hints, *, approximate: bool | None) -> None:
+        self._hints = hints
         self.word_vectors = _build_word_memory(encoder) if encoder else None
         self._vocabulary = Vocabulary()
         self._cache = VectorCache(encoder) if encoder else None
@@ -171,6 +186,13 @@ class Writer:
                 ]
         return shared, siblings
 
+    def refresh_hints(self, state: State, digests: Collection[str]) -> State:
+        """Return a state in which the tools with these definitions have their present hints."""
+        places: list[int] = state.places.tolist()
+        tools = [state.tools[place] for place in places]
+        changed = [tool for tool in tools if digest_definition(tool) in digests]
+        return self.change(state, changed, changed) if changed else state
+
     def export(self, state: State) -> Stored:
         """Return a state without what only tools that are gone need."""
         if state.count == 0:
@@ -192,7 +214,9 @@ class Writer:
             postings=replace(shard.postings, terms=postings_terms.astype(np.int32)),
             name_starts=shard.name_starts,
             name_words=name_words.astype(np.int32),
-            vectors=np.zeros((0, 0), np.int16) if shard.vectors is None else shard.vectors,
+            vectors=_NO_VECTORS if shard.vectors is None else shard.vectors,
+            hint_keys=shard.hint_keys,
+            hint_vectors=_NO_VECTORS if shard.hint_vectors is None else shard.hint_vectors,
             neighbours=shard.neighbours.to_bytes() if shard.neighbours else np.zeros(0, np.uint8),
         )
 
@@ -203,8 +227,11 @@ class Writer:
         self._vocabulary = Vocabulary(stored.terms)
         self._words = _WordTable(self._vocabulary, self.word_vectors)
         self._words.number(stored.words)
+        hint_vectors = stored.hint_vectors if len(stored.hint_vectors) else None
         if self._cache:
             self._cache.hold(stored.keys, stored.vectors)
+            if hint_vectors is not None:
+                self._hold_hints(stored.hint_keys, hint_vectors)
         by_fingerprint = {self._mark(tool): tool for tool in tools}
         found = [by_fingerprint.get(fingerprint) for fingerprint in stored.fingerprints]
         mask = np.array([tool is not None for tool in found], np.bool_)
@@ -217,6 +244,9 @@ class Writer:
             keys=stored.keys,
             vectors=stored.vectors if self._cache else None,
             scanned=self._prepare_scan(stored.vectors) if self._cache else None,
+            scanned_blends=self._prepare_blends(stored.vectors, hint_vectors),
+            hint_keys=stored.hint_keys,
+            hint_vectors=hint_vectors,
             name_starts=stored.name_starts,
             name_words=stored.name_words,
             spellings=SpellingTable.build(rows),
@@ -230,7 +260,17 @@ class Writer:
         indexed = drop_lines(tool, self._shared.get(tool.server, frozenset()))
         own = "" if indexed is tool else hash_text(indexed.description)
         said = hash_text(tool.instructions) if tool.instructions else ""
-        return f"{tool.fingerprint}{said}{own}"
+        hint = self._find_hint(tool)
+        return f"{tool.fingerprint}{said}{own}{hash_text(hint) if hint else ''}"
+
+    def _find_hint(self, tool: Tool) -> str:
+        """Return all hints of a tool as one text."""
+        return "; ".join(hint.text for hint in self._hints.find(tool))[:HINT_CHARS]
+
+    def _hold_hints(self, keys: Sequence[str], vectors: NDArray[np.int16]) -> None:
+        rows = [row for row, key in enumerate(keys) if key]
+        if self._cache:
+            self._cache.hold([keys[row] for row in rows], vectors[rows])
 
     def _build_first(self, shard: Shard) -> State:
         frequencies = np.bincount(shard.postings.terms, minlength=len(self._vocabulary))
@@ -278,20 +318,25 @@ class Writer:
         whole = merge_shards(pieces, masks, self._pace.step)
         if self._cache and whole.vectors is not None:
             self._cache.hold(whole.keys, whole.vectors)
+            if whole.hint_vectors is not None:
+                self._hold_hints(whole.hint_keys, whole.hint_vectors)
         return self._add_neighbours(whole)
 
     def _build_piece(self, tools: Sequence[Tool], shared: Mapping[str, frozenset[str]]) -> Shard:
         texts: list[list[str]] = []
         encoded: list[str] = []
+        hints: list[str] = []
         for tool in tools:
             indexed = drop_lines(tool, shared.get(tool.server, frozenset()))
-            fields = list_fields(indexed)
+            hints.append(self._find_hint(tool))
+            fields = list_fields(indexed, hints[-1])
             texts.append(fields)
             if self._cache:
                 encoded.append(build_encoding_text(indexed, fields))
             self._pace.step()
         keys = tuple(map(hash_text, encoded))
         vectors = self._cache.encode(encoded, keys, self._pace.step) if self._cache else None
+        hint_keys, hint_vectors = self._encode_hints(hints)
         names = [fields[Field.NAME] for fields in texts]
         name_starts, name_words = self._words.learn(names, self._pace.step)
         return Shard(
@@ -300,17 +345,41 @@ class Writer:
             keys=keys,
             vectors=vectors,
             scanned=self._prepare_scan(vectors),
+            scanned_blends=self._prepare_blends(vectors, hint_vectors),
+            hint_keys=hint_keys,
+            hint_vectors=hint_vectors,
             name_starts=name_starts,
             name_words=name_words,
             spellings=SpellingTable.build(tools, self._pace.step),
         )
 
-    def _prepare_scan(self, vectors: NDArray[np.int16] | None) -> Floats | None:
+    def _encode_hints(
+        self, hints: Sequence[str]
+    ) -> tuple[tuple[str, ...], NDArray[np.int16] | None]:
+        """Return the content keys of hints and their vectors, or nothing if there are no hints."""
+        rows = [row for row, hint in enumerate(hints) if hint]
+        if not rows or self._cache is None:
+            return (), None
+        keys = [hash_text(hint) if hint else "" for hint in hints]
+        found = self._cache.encode(
+            [hints[row] for row in rows], [keys[row] for row in rows], self._pace.step
+        )
+        vectors = np.zeros((len(hints), found.shape[1]), np.int16)
+        vectors[rows] = found
+        return tuple(keys), vectors
+
+    def _prepare_scan(self, vectors: NDArray[np.int16] | Floats | None) -> Floats | None:
         if vectors is None:
             return None
-        if self._leading:
-            return np.asfortranarray(take_leading(vectors, self._leading))
-        return np.asfortranarray(vectors.astype(np.float32))
+        exact = vectors.astype(np.float32)
+        return np.asfortranarray(take_leading(exact, self._leading) if self._leading else exact)
+
+    def _prepare_blends(
+        self, vectors: NDArray[np.int16] | None, hints: NDArray[np.int16] | None
+    ) -> Floats | None:
+        if vectors is None or hints is None or self._cache is None:
+            return None
+        return self._prepare_scan(blend_vectors(vectors, hints))
 
     def _add_neighbours(self, shard: Shard, saved: NDArray[np.uint8] | None = None) -> Shard:
         is_wanted = self._approximate or shard.size >= APPROXIMATE_FROM
@@ -318,17 +387,24 @@ class Writer:
             return shard
         if saved is not None and len(saved):
             return replace(shard, neighbours=Neighbours.from_bytes(saved, self._usearch))
-        return replace(shard, neighbours=Neighbours.build(shard.vectors, self._usearch))
+        blended = blend_vectors(shard.vectors, shard.hint_vectors)
+        return replace(shard, neighbours=Neighbours.build(blended, self._usearch))
 
     def _forget_vectors(self, state: State) -> None:
         cache = self._cache
-        if cache is None or cache.size <= state.count + 2 * SPARE_VECTORS:
+        if cache is None or cache.size <= 2 * (state.count + SPARE_VECTORS):
             return
         live: dict[str, NDArray[np.int16]] = {}
         for shard, mask in zip(state.shards, state.alive, strict=True):
             assert shard.vectors is not None, "an index with a cache has vectors"
             rows: list[int] = np.flatnonzero(mask).tolist()
             live.update((shard.keys[row], shard.vectors[row]) for row in rows)
+            if shard.hint_vectors is not None:
+                live.update(
+                    (shard.hint_keys[row], shard.hint_vectors[row])
+                    for row in rows
+                    if shard.hint_keys[row]
+                )
         cache.keep(live, spare=SPARE_VECTORS)
 
 
@@ -387,8 +463,9 @@ def _build_word_memory(encoder: Encoder) -> WordMemory:
     return WordMemory(partial(encode_words, static), limit=WORD_MEMORY)
 
 
-_LISTS = ("fingerprints", "keys", "terms", "words")
-_ARRAYS = ("name_starts", "name_words", "vectors", "neighbours")
+_NO_VECTORS = np.zeros((0, 0), np.int16)
+_LISTS = ("fingerprints", "keys", "terms", "words", "hint_keys")
+_ARRAYS = ("name_starts", "name_words", "vectors", "hint_vectors", "neighbours")
 
 
 def hash_analysis() -> str:
@@ -465,8 +542,8 @@ def _is_sound(stored: Stored) -> bool:
     """Tell whether the parts fit together, so that no search meets a number out of range."""
     rows = len(stored.fingerprints)
     postings = stored.postings
-    lists = (stored.fingerprints, stored.keys, stored.terms, stored.words, (stored.encoder,))
-    texts: list[object] = [text for texts in lists for text in texts]
+    lists = [getattr(stored, name) for name in _LISTS]
+    texts: list[object] = [stored.encoder, *(text for texts in lists for text in texts)]
     return (
         all(isinstance(text, str) for text in texts)
         and len(set(stored.fingerprints)) == rows
@@ -474,7 +551,9 @@ def _is_sound(stored: Stored) -> bool:
         and stored.name_words.dtype.kind == stored.name_starts.dtype.kind == "i"
         and stored.vectors.dtype.kind in "if"
         and postings.masks.dtype.itemsize == 1
+        and stored.hint_vectors.dtype.kind in "if"
         and bool(np.isfinite(postings.weights).all() and np.isfinite(stored.vectors).all())
+        and bool(np.isfinite(stored.hint_vectors).all())
         and len(postings.starts) == len(stored.name_starts) == rows + 1
         and len(postings.terms) == len(postings.weights) == len(postings.masks)
         and int(postings.starts[-1]) == len(postings.terms)
@@ -483,6 +562,8 @@ def _is_sound(stored: Stored) -> bool:
         and _is_within(postings.terms, len(stored.terms))
         and _is_within(stored.name_words, len(stored.words))
         and (not stored.encoder or len(stored.vectors) == len(stored.keys) == rows)
+        and len(stored.hint_keys) == len(stored.hint_vectors)
+        and (not len(stored.hint_vectors) or stored.hint_vectors.shape == stored.vectors.shape)
     )
 
 

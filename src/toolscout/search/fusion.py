@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import exp, log
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +43,46 @@ class Signal(IntEnum):
     """Distance behind the nearest candidate, for the best clause: 0 or negative."""
     NAME_MEANING = 10
     """Share of the name's weight that is close in meaning to some word of the question."""
+    HINTED = 11
+    """1 if the tool has a hint. Without one, this and the signals below are 0, but for the last."""
+    HINT_WORDS = 12
+    """Share of the question's weight that the words of the hint have."""
+    HINT_ONLY = 13
+    """The same for words that the definition does not have."""
+    HINT_MEANING = 14
+    """Similarity of question and hint."""
+    HINT_DEFINITION = 15
+    """Similarity of question and definition, where there is a hint."""
+    HINT_GAIN = 16
+    """How much more similar the question is to hint and definition together than to the latter."""
+    HINT_CLAUSE_GAIN = 17
+    """The same for the best clause."""
+    HINT_GAP_GAIN = 18
+    """How much nearer the tool comes to the nearest candidate, for the best clause. Without a hint,
+    it is below 0 if a candidate with a hint has come nearer to the question."""
 
 
-LEXICAL = (Signal.BM25, Signal.MATCH, Signal.NAME, Signal.DESCRIPTION, Signal.SERVER, Signal.CLAUSE)
-LENGTHENED = [Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP, Signal.MEANING]
+LEXICAL = (
+    Signal.BM25,
+    Signal.MATCH,
+    Signal.NAME,
+    Signal.DESCRIPTION,
+    Signal.SERVER,
+    Signal.CLAUSE,
+    Signal.HINTED,
+    Signal.HINT_WORDS,
+    Signal.HINT_ONLY,
+)
+LENGTHENED = [Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP, Signal.MEANING, Signal.HINT_GAIN]
 """Signals whose weight changes with the question's length."""
-GATED = [Signal.MATCH, Signal.CLAUSE, Signal.MEANING, Signal.MEANING_CLAUSE_GAP]
+GATED = [
+    Signal.MATCH,
+    Signal.CLAUSE,
+    Signal.MEANING,
+    Signal.MEANING_CLAUSE_GAP,
+    Signal.HINT_ONLY,
+    Signal.HINT_GAIN,
+]
 """Signals whose weight depends on how many of the question's words the best candidate has: if no
 tool has most of them, meaning counts for more."""
 WEIGHTS = len(Signal) + len(LENGTHENED) + len(GATED)
@@ -58,9 +93,10 @@ GROUPS = {
     "name": (Signal.NAME, Signal.NAME_MEANING),
     "clause": (Signal.CLAUSE, Signal.MEANING_CLAUSE_GAP),
     "meaning": (Signal.MEANING, Signal.MEANING_PLAIN, Signal.MEANING_CLAUSE),
+    "hint": tuple(signal for signal in Signal if signal >= Signal.HINTED),
 }
 
-STRONG = 0.7
+STRONG = 0.79
 LIKELY = 0.2
 WORTH_SHARE = 0.03
 WORTH_FLOOR = 0.01
@@ -83,13 +119,13 @@ class Fusion:
 
     def predict_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
         """Return how likely each candidate is the wanted one, given the scores of all rivals."""
-        constant, slope, a, b, c, d, e = self.calibration
+        constant, slope, *weights = self.calibration
         level = compute_level(rivals)
         # For a few candidates, plain numbers are faster than arrays.
-        signals: list[list[float]] = evidence.T.take(CERTAINTY, axis=0).tolist()
+        signals: list[list[float]] = evidence.take(CERTAINTY, axis=1).tolist()
         odds = [
-            constant + slope * (score - level) + a * v + b * w + c * x + d * y + e * z
-            for score, v, w, x, y, z in zip(scores.tolist(), *signals, strict=True)
+            constant + slope * (score - level) + sum(map(mul, weights, row))
+            for score, row in zip(scores.tolist(), signals, strict=True)
         ]
         return [1 / (1 + exp(min(-one, 30))) for one in odds]
 
@@ -111,7 +147,15 @@ class Fusion:
         return np.array(weights)
 
 
-CERTAINTY = [Signal.BM25, Signal.MATCH, Signal.MEANING, Signal.NAME, Signal.NAME_MEANING]
+CERTAINTY = [
+    Signal.BM25,
+    Signal.MATCH,
+    Signal.MEANING,
+    Signal.NAME,
+    Signal.NAME_MEANING,
+    Signal.HINT_ONLY,
+    Signal.HINT_MEANING,
+]
 
 
 def compute_gate(evidence: Doubles) -> float:
@@ -149,26 +193,31 @@ FUSIONS: dict[str, Fusion] = {
     "": Fusion(
         weights=(
             5.3173, 7.6663, 1.4052, 2.7164, 0.9958, 3.1263, 0.0, 0.0, 0.0, 0.0, 0.0,
-            1.9206, 0.0, 0.0,
-            0.0, 0.0, 0.0, 0.0,
+            -0.987, 3.0166, 12.8319, 0.0, 0.0, 0.0, 0.0, 0.0,
+            1.9206, 0.0, 0.0, 0.0,
+            0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
         ),
-        calibration=(-0.3437, 0.9844, -0.9831, 1.5437, 0.0, 2.4908, 0.0),
+        calibration=(-0.3437, 0.9844, -0.9831, 1.5437, 0.0, 2.4908, 0.0, 2.2134, 0.0),
     ),
     "static": Fusion(
         weights=(
-            2.6232, 4.833, -1.5368, 1.3783, 0.8117, -0.5776, 3.9231, 5.0764, 1.3202, 4.444, 3.1624,
-            2.7514, 3.873, -6.2322,
-            2.236, 2.8283, -3.6404, 0.3081,
+            2.6232, 4.833, -1.5368, 1.3783, 0.8117, -0.5776,
+            3.9231, 5.0764, 1.3202, 4.444, 3.1624,
+            -1.0431, -0.2828, 9.967, -1.8749, 2.1931, 12.7817, 1.3937, 4.7253,
+            2.7514, 3.873, -6.2322, -1.1136,
+            2.236, 2.8283, -3.6404, 0.3081, -3.2693, -3.8838,
         ),
-        calibration=(-1.0738, 0.9943, -1.2751, 0.9091, 1.7241, 0.4942, 2.1026),
+        calibration=(-1.3535, 1.0803, -0.8875, 0.5843, 3.7179, -0.2876, 1.1188, 1.5949, 0.4642),
     ),
     "minilm": Fusion(
         weights=(
-            1.7896, 4.3112, -1.3602, 0.9978, 0.7407, -0.146, 4.2488, 4.8222, 1.6397, 6.4252, 2.3448,
-            2.4466, 2.9784, -4.8816,
-            1.4739, 1.4729, -2.4485, 1.689,
+            2.4571, 5.0327, -2.0499, 1.1064, 1.1004, -0.1462,
+            8.0639, 5.2289, -0.0963, 6.299, 2.2458,
+            -1.0473, -0.1924, 9.7471, -4.1408, 2.459, 20.1226, 2.5073, 3.076,
+            2.2047, -0.2114, -4.3165, 0.0005,
+            -0.1988, 2.0408, 0.1106, -1.3615, -5.4378, -9.0352,
         ),
-        calibration=(-1.2558, 0.9575, -1.2636, 0.8075, 2.4417, 0.4067, 2.0371),
+        calibration=(-1.6321, 1.0381, -1.0715, 0.6912, 4.0124, -0.1933, 1.369, 1.3065, 0.6749),
     ),
 }
 # fmt: on

@@ -32,6 +32,8 @@ class Why:
     """The share of the score, 0 to 1, of each group of signals; they add up to 1 or are all 0."""
     held_back: tuple[str, ...]
     """Full sentences."""
+    asked_before: tuple[str, ...] = ()
+    """Similar requests after which the tool was called with success, the most similar first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Hit:
     but for resources and prompts, which come after tools whatever their score."""
     confidence: Confidence
     explain: Callable[[], Why] = field(repr=False, compare=False)
+    raised_from: float | None = None
+    """The score before past calls raised it, or None if they did not."""
 
     @property
     def why(self) -> Why:
@@ -118,6 +122,9 @@ class Result(Sequence[Hit]):
     missing: tuple[Missing, ...] = ()
     corrected: Mapping[str, str] = field(default_factory=dict[str, str])
     """The words that were replaced because nothing matched as typed: from typed to understood."""
+    nearest: float = 0.0
+    """How similar the query is to the most similar definition: in meaning, or without an encoder
+    the largest share of its words that a tool has."""
 
     @property
     def hits(self) -> tuple[Hit, ...]:

@@ -8,7 +8,7 @@ limits what the encoder can find (R6).
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -20,9 +20,17 @@ import re2
 from numpy.typing import NDArray
 
 from toolscout.catalog import Catalog, Change
-from toolscout.encoders.encoder import Encoder, StaticEncoder
+from toolscout.encoders.encoder import (
+    Encoder,
+    Floats,
+    StaticEncoder,
+    WordMemory,
+    encode_questions,
+)
 from toolscout.encoders.onnx import OnnxEncoder, need_onnx
 from toolscout.errors import UnknownServer, UsageError
+from toolscout.hints.hints import Hints
+from toolscout.hints.pack import HintPack
 from toolscout.names import find_near_names, fold_name
 from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
 from toolscout.search.build import Writer, read_stored, write_stored
@@ -38,6 +46,7 @@ from toolscout.search.rank import Ranker, Ranking, explain
 from toolscout.search.shard import Mask, State
 from toolscout.search.text import (
     STOP_WORDS,
+    Field,
     compile_split,
     drop_stop_words,
     has_split,
@@ -56,6 +65,7 @@ SPELT_OUT_WORDS = 7
 """A query of more words is not taken for the names of a server and its tool."""
 SHORTEST_BEGINNING = 3
 """Letters of the shortest word that is also looked for at the beginning of words."""
+DEFINITION_FIELDS = 0xFF & ~Field.HINT.bit
 ALL = 0.999999
 """A share above this is the whole; sums may be rounded."""
 
@@ -134,16 +144,19 @@ def _mask_word(state: State, token: str) -> Mask:
     """Return the places of tools that have a word, written as one (`github`) or split (`GitHub`).
 
     The index splits words at capitals, so for a split spelling it knows which tools have the
-    parts; whether they stand next to each other is looked up in the texts of these.
+    parts; whether they stand next to each other is looked up in the texts of these. Of hints, only
+    those count that were given with the tool: nobody sees the others.
     """
     parts = split_token(token)
     whole = "".join(parts)
     if whole != token.casefold():  # overlapping pairs of characters
         numbers = [state.find(stem(part)) for part in parts]
-        masks = [np.False_ if n is None else state.mask_term(n) for n in numbers]
+        masks = [np.False_ if n is None else _mask_given(state, n) for n in numbers]
         return np.logical_and.reduce(np.broadcast_arrays(state.open, *masks))
     number = state.find(stem(whole))
-    mask = np.zeros(len(state.open), np.bool_) if number is None else state.mask_term(number)
+    mask = np.zeros(len(state.open), np.bool_)
+    if number is not None:
+        mask = _mask_given(state, number)
     splits = {parts, *((whole[:at], whole[at:]) for at in range(1, len(whole)))} - {(whole,)}
     for split in splits:
         fields = _find_fields(state, [word for word in split if word not in STOP_WORDS])
@@ -152,6 +165,18 @@ def _mask_word(state: State, token: str) -> Mask:
         if places:
             pattern = compile_split(split)
             mask[[p for p in places if has_split(state.tools[p], fields[p], split, pattern)]] = True
+    return mask
+
+
+def _mask_given(state: State, number: int) -> Mask:
+    """Return the places whose tools have a term in the definition or in a hint given with them."""
+    fields = state.find_fields(number)
+    mask = (fields & DEFINITION_FIELDS) > 0
+    term = state.vocabulary.terms[number]
+    hinted: list[int] = np.flatnonzero(fields == Field.HINT.bit).tolist()
+    for place in hinted:
+        given = state.tools[place].hint
+        mask[place] = bool(given) and term in map(stem, split_words(given))
     return mask
 
 
@@ -228,6 +253,8 @@ def _stem_all(listed: list[str]) -> set[str]:
 
 
 DEFAULT_LIMIT = 10
+REMEMBERED_QUESTIONS = 256
+"""Questions whose vectors are kept: what past calls teach needs them a second time."""
 EncoderChoice = Encoder | Literal["static", "onnx", "none"] | None
 _BUILT_IN_ENCODERS = {"static": StaticEncoder, "onnx": OnnxEncoder}
 
@@ -237,7 +264,8 @@ class Index:
 
     `encoder` is `"static"` (the default), `"onnx"`, any `Encoder`, or `"none"` to match only words.
     `approximate` uses an approximate index of vectors instead of scanning all of them; by default,
-    this starts at 100,000 tools if the `ann` extra is installed. `file` is one that `save` wrote.
+    this starts at 100,000 tools if the `ann` extra is installed. `hints` are words that people use
+    for tools; by default those that ship with toolscout. `file` is one that `save` wrote.
     """
 
     def __init__(
@@ -245,16 +273,24 @@ class Index:
         catalog: Catalog,
         *,
         encoder: EncoderChoice = "static",
+        hints: Hints | Literal["shipped"] | None = "shipped",
         approximate: bool | None = None,
         fusion: Fusion | None = None,
         file: Path | None = None,
     ) -> None:
         self._encoder = choose_encoder(encoder)
         self._writing = threading.Lock()
-        self._writer = Writer(self._encoder, approximate=approximate)
-        self._ranker = Ranker(self._encoder, self._writer.word_vectors, fusion)
+        self.hints = Hints(HintPack.load_shipped()) if hints == "shipped" else hints
+        """What is known about tools besides their definitions, if that is used."""
+        known = self.hints or Hints()  # which still has the hints that were given with tools
+        self._writer = Writer(self._encoder, known, approximate=approximate)
+        self._questions = None
+        if self._encoder is not None:
+            encode = partial(encode_questions, self._encoder)
+            self._questions = WordMemory(encode, limit=REMEMBERED_QUESTIONS)
+        self._ranker = Ranker(self._encoder, self._writer.word_vectors, fusion, self._questions)
         # Subscribing before catching up makes sure that no change is lost in between.
-        self._unsubscribe = catalog.subscribe(self._follow)
+        self._unsubscribe = [catalog.subscribe(self._follow), known.subscribe(self._follow_hints)]
         stored = read_stored(file) if file else None
         with self._writing:
             snapshot = catalog.snapshot()
@@ -268,6 +304,7 @@ class Index:
         catalog: Catalog,
         *,
         encoder: EncoderChoice = "static",
+        hints: Hints | Literal["shipped"] | None = "shipped",
         approximate: bool | None = None,
     ) -> Self:
         """Return an index of a catalogue that reuses a file written by `save`.
@@ -275,7 +312,7 @@ class Index:
         Only tools that are new or changed since then are indexed. A file from another encoder or
         an older version of the format is ignored; a corrupt file raises `InvalidFile`.
         """
-        return cls(catalog, encoder=encoder, approximate=approximate, file=Path(path))
+        return cls(catalog, encoder=encoder, hints=hints, approximate=approximate, file=Path(path))
 
     def save(self, path: str | Path) -> None:
         """Write the index to a file, atomically."""
@@ -287,12 +324,18 @@ class Index:
         """The encoder that turns texts into vectors, if there is one."""
         return self._encoder
 
+    @property
+    def encode_questions(self) -> Callable[[Sequence[str]], list[Floats]] | None:
+        """Returns the vectors of questions and remembers the latest; None without an encoder."""
+        return None if self._questions is None else self._questions.get
+
     def __len__(self) -> int:
         return self._state.count
 
     def close(self) -> None:
-        """Stop following the catalogue."""
-        self._unsubscribe()
+        """Stop following the catalogue and the hints."""
+        for end in self._unsubscribe:
+            end()
 
     def search(
         self,
@@ -300,10 +343,12 @@ class Index:
         limit: int = DEFAULT_LIMIT,
         *,
         allowed: Callable[[Tool], bool] | None = None,
+        also: Iterable[str] = (),
     ) -> Result:
         """Return the best tools for a query, exact names first.
 
         `allowed` says which tools the caller may see; others leave no trace in the result.
+        Tools named in `also` are judged too, even if they seem far from the query.
         Raises a `ModelError` if the query is invalid or names an unknown server.
         """
         if limit < 1:
@@ -331,12 +376,15 @@ class Index:
         if of_server:
             ranking = self._ranker.rank(state, text, mask, wanted=limit, last=last)
             return _list_server(state, asked, ranking, exact, of_server, limit)
-        also: list[int] = []
+        named = [state.find_place(name) for name in also]
+        judged = [place for place in named if place is not None and mask[place]]
         if asked.required and self._encoder is None:
             # A tool may be admitted for another spelling of its only word, which scores nothing.
-            also = state.sort_by_name(np.flatnonzero(mask))[:limit]
+            judged += state.sort_by_name(np.flatnonzero(mask))[:limit]
         wanted = limit + len(exact)
-        ranking, swap = self._ranker.rank_corrected(state, text, mask, wanted, also=also, last=last)
+        ranking, swap = self._ranker.rank_corrected(
+            state, text, mask, wanted, also=judged, last=last
+        )
         if not (exact or swap):
             exact = find_spelt_out(state, ranking)
         return _build_result(state, asked, ranking, exact, limit, swap)
@@ -401,6 +449,10 @@ class Index:
             self._state = self._writer.change(self._state, change.added, change.removed)
             self._version = change.version
 
+    def _follow_hints(self, digests: Collection[str]) -> None:
+        with self._writing:
+            self._state = self._writer.refresh_hints(self._state, digests)
+
     def _select(self, state: State, query: Query, mask: Mask) -> Result:
         found = {name: _find_named(state, name, mask) for name in query.select}
         unknown = [name for name in query.select if not found[name]]
@@ -456,7 +508,13 @@ def _build_result(
         worth=count_worth_showing([h.score for h in found]) if exact else ranking.worth,
         total=max(ranking.total, len(found)),
         corrected=corrected,
+        nearest=_find_nearest(ranking),
     )
+
+
+def _find_nearest(ranking: Ranking) -> float:
+    signal = Signal.MEANING if ranking.evidence[:, Signal.MEANING].any() else Signal.MATCH
+    return float(ranking.evidence[:, signal].max(initial=0.0))
 
 
 def _list_server(

@@ -21,7 +21,6 @@ from toolscout.encoders.encoder import (
     Encoder,
     StaticEncoder,
     WordMemory,
-    encode_questions,
     take_leading_row,
 )
 from toolscout.search.fusion import (
@@ -53,10 +52,12 @@ from toolscout.search.translate import Lexicon
 from toolscout.search.vectors import compare_vectors
 from toolscout.tools import Tool
 
-_LOOKED_AT = np.array([0xFF, *COVERED], np.uint8)[:, None]
+_HINT = np.uint8(Field.HINT.bit)
+_LOOKED_AT = np.array([~_HINT, *COVERED], np.uint8)[:, None]
 _HAS = ((np.arange(256, dtype=np.uint8) & _LOOKED_AT) != 0).astype(np.float64)
-"""For each possible byte of field bits, a column each: whether it has any field, then whether it
-has each of `COVERED`. The rows are in the order of the signals `MATCH` to `SERVER`."""
+"""For each possible byte of field bits, a column each: whether it has any field of the definition,
+then whether it has each of `COVERED`. The rows are in the order of the signals `MATCH` to
+`SERVER`."""
 
 Matches = tuple[Floats, NDArray[np.uint8]]
 """Weights and field bits: a row for each term of the question, a column for each candidate."""
@@ -125,15 +126,23 @@ def fill_lexical(
     worth[1:] = rarities
     # Rarities have half the precision of these sums, so nothing is rounded in any order.
     has = _HAS.take(masks, axis=1)
-    instructed = masks == Field.INSTRUCTIONS.bit
+    own = masks & ~_HINT
+    instructed = own == Field.INSTRUCTIONS.bit
     if instructed.any():
         # All tools of a server have its instructions: a word counts half where some have it
         # themselves.
-        is_own = np.logical_or.reduce(masks & ~np.uint8(Field.INSTRUCTIONS.bit), axis=1)
+        is_own = np.logical_or.reduce(own & ~np.uint8(Field.INSTRUCTIONS.bit), axis=1)
         has[0] -= 0.5 * (instructed & is_own[:, None])
     np.matmul(worth, has, out=lines[:, None])
     table[Signal.MATCH] /= question.distinct
     table[Signal.NAME : Signal.SERVER + 1] /= state.wholes.take(places, axis=0).T
+    if state.hinted is not None:
+        table[Signal.HINTED] = state.hinted.take(places)
+        hinted = (masks & _HINT) > 0
+        counted = rarities * question.counted
+        np.matmul(counted, hinted, out=table[Signal.HINT_WORDS])
+        np.matmul(counted, hinted & (own == 0), out=table[Signal.HINT_ONLY])
+        table[Signal.HINT_WORDS : Signal.HINT_ONLY + 1] /= max(ideal, 1e-9)
 
 
 def fill_meaning(table: Doubles, similar: Floats) -> None:
@@ -147,6 +156,20 @@ def fill_meaning(table: Doubles, similar: Floats) -> None:
     clauses.max(axis=0, out=table[Signal.MEANING_CLAUSE])
     gaps = clauses - clauses.max(axis=1, keepdims=True)
     gaps.max(axis=0, out=table[Signal.MEANING_CLAUSE_GAP])
+
+
+def fill_hint_meaning(table: Doubles, hints: Floats, blended: Floats) -> None:
+    """Fill in what hints add to the signals of `fill_meaning`.
+
+    The similarities are those with hints, and with definitions and hints together.
+    """
+    table[Signal.HINT_MEANING] = hints[0]
+    table[Signal.HINT_DEFINITION] = table[Signal.MEANING] * table[Signal.HINTED]
+    table[Signal.HINT_GAIN] = blended[0] - table[Signal.MEANING]
+    best = blended[2:].max(axis=0)
+    table[Signal.HINT_CLAUSE_GAIN] = best - table[Signal.MEANING_CLAUSE]
+    gaps = blended[2:] - blended[2:].max(axis=1, keepdims=True)
+    table[Signal.HINT_GAP_GAIN] = gaps.max(axis=0) - table[Signal.MEANING_CLAUSE_GAP]
 
 
 def fill_name_meaning(
@@ -189,6 +212,16 @@ FEW = 512
 """Up to this many tools are all compared exactly, which is faster than picking some of them."""
 
 
+class Meaning(NamedTuple):
+    """Similarities of candidates: a row each for text, plain text and clauses."""
+
+    definitions: Floats
+    hints: Floats | None
+    """With the hints, 0 where there is none; None if no tool has one."""
+    blended: Floats
+    """With definition and hint together; with the definition where there is no hint."""
+
+
 class Similarities:
     """Compares the texts of a question with tools.
 
@@ -207,15 +240,21 @@ class Similarities:
         # The text without values adds little to the text and its clauses.
         text, _, *clauses = self._lines
         lines = dict.fromkeys((text, *clauses) if len(clauses) > 1 else (text,))
-        parts = [cast("Floats", shard.scanned) for shard in self._state.shards]
+        parts = [(cast("Floats", s.scanned), s.scanned_blends) for s in self._state.shards]
         rows = [self._vectors[line] for line in lines]
-        width = parts[0].shape[1]
+        width = parts[0][0].shape[1]
         if width < len(rows[0]):
             rows = [take_leading_row(row, width) for row in rows]
         vectors = np.array(rows)
         if len(lines) == 1:
             vectors *= 2  # the question is its only clause, so both parts of the score are equal
-        found = [compare_vectors(part, vectors) for part in parts]
+        # A hint must not hide a definition that fits without it.
+        found = [
+            compare_vectors(part, vectors)
+            if blends is None
+            else np.maximum(compare_vectors(part, vectors), compare_vectors(blends, vectors))
+            for part, blends in parts
+        ]
         whole, *rest = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
         return _score_meaning([whole, whole, *rest]) if rest else whole
 
@@ -231,6 +270,21 @@ class Similarities:
         for part, (_, positions, _) in zip(found, parts, strict=True):
             whole[:, positions] = part
         return whole
+
+    def compare_hints(self, places: NDArray[np.int64]) -> Floats | None:
+        """Return the same for the hints, 0 where there is none; None if no place has one."""
+        if self._state.hinted is None:
+            return None
+        whole = np.zeros((len(self._vectors), len(places)), np.float32)
+        for shard, positions, rows in group_by_shard(self._state.shards, places):
+            if shard.hint_vectors is not None:
+                taken = _take_hint_vectors(shard, rows)
+                whole[:, positions] = compare_vectors(taken, self._vectors)
+        return whole
+
+    def blend(self, found: Floats, hints: Floats, places: NDArray[np.int64]) -> Floats:
+        """Return the similarities with the sum of definition and hint, at unit length."""
+        return (found + hints) * self._state.blend_scales.take(places)
 
     def expand_lines(self, found: Floats) -> Floats:
         """Return the rows of `compare` in the order text, plain text, clauses."""
@@ -262,6 +316,12 @@ def _take_vectors(shard: Shard, rows: NDArray[np.int64]) -> Floats:
     return shard.exact if len(rows) == shard.size else shard.exact.take(rows, axis=0)
 
 
+def _take_hint_vectors(shard: Shard, rows: NDArray[np.int64]) -> Floats:
+    if shard.size > FEW:
+        return cast("NDArray[np.int16]", shard.hint_vectors).take(rows, axis=0).astype(np.float32)
+    return shard.exact_hints if len(rows) == shard.size else shard.exact_hints.take(rows, axis=0)
+
+
 def score_lexically(state: State, question: Question) -> Floats:
     """Return the BM25F score of every place."""
     scores = np.zeros(len(state.open), np.float32)
@@ -272,7 +332,7 @@ def score_lexically(state: State, question: Question) -> Floats:
         mine = scores[offset : offset + shard.size]
         listed = shard.postings.by_term
         spans = listed.find_spans(question.numbers)
-        weights = np.concatenate([listed.weights[begin:end] for begin, end in spans])
+        weights = np.concatenate([listed.rough[begin:end] for begin, end in spans])
         weights *= gains.repeat([end - begin for begin, end in spans])
         rows = np.concatenate([listed.rows[begin:end] for begin, end in spans])
         np.add.at(mine, rows, weights)
@@ -287,7 +347,7 @@ def choose_candidates(
     mask: Mask,
     also: Sequence[int],
     count: int,
-) -> tuple[NDArray[np.int64], Floats]:
+) -> tuple[NDArray[np.int64], Meaning]:
     """Return the `count` places worth a close look, with their similarities.
 
     A rough score picks some of many places, and an exact one the best of those. Places in `also`
@@ -310,11 +370,22 @@ def choose_candidates(
     if also:
         some = np.union1d(some, also)
     found = similar.compare(some)
-    if len(some) <= count:
-        return some, similar.expand_lines(found)
-    scores = shares.take(some) + similar.score_exactly(found)
-    best_rows = find_best(state, scores, some, also, count=count)
-    return some.take(best_rows), similar.expand_lines(found.take(best_rows, axis=1))
+    hints = similar.compare_hints(some)
+    blended = found if hints is None else similar.blend(found, hints, some)
+    if len(some) > count:
+        nearer = found if hints is None else np.maximum(found, blended)
+        scores = shares.take(some) + similar.score_exactly(nearer)
+        best_rows = find_best(state, scores, some, also, count=count)
+        some = some.take(best_rows)
+        found = found.take(best_rows, axis=1)
+        if hints is not None:
+            hints = hints.take(best_rows, axis=1)
+            blended = blended.take(best_rows, axis=1)
+    expand = similar.expand_lines
+    lines = expand(found)
+    if hints is None:
+        return some, Meaning(lines, None, lines)
+    return some, Meaning(lines, expand(hints), expand(blended))
 
 
 def _score_meaning(lines: Sequence[Floats] | Floats) -> Floats:
@@ -437,13 +508,18 @@ class Ranker:
     """
 
     def __init__(
-        self, encoder: Encoder | None, word_vectors: WordMemory | None, fusion: Fusion | None
+        self,
+        encoder: Encoder | None,
+        word_vectors: WordMemory | None,
+        fusion: Fusion | None,
+        questions: WordMemory | None,
     ) -> None:
         family = encoder.family if encoder else ""
         self._encoder = encoder
         self._fusion = fusion or choose_fusion(family)
         self._latin_only = family in LATIN_FAMILIES
         self._word_vectors = word_vectors
+        self._questions = questions
 
     def rank_corrected(
         self,
@@ -492,7 +568,7 @@ class Ranker:
         if not isinstance(encoder, StaticEncoder) or not words or not tools:
             return False
         # A word that only tools of others have must not make a difference (R77).
-        if ranking.evidence[:, Signal.MATCH].any():
+        if ranking.evidence[:, [Signal.MATCH, Signal.HINT_WORDS]].any():
             return False
         base, slope = NONSENSE_SIMILARITY
         nearest = float(ranking.evidence[:, Signal.MEANING].max(initial=0.0))
@@ -541,18 +617,20 @@ class Ranker:
         worth showing. `swap` maps words to the words to read instead.
         """
         question = read_question(text, state.number_terms, swap)
-        count = CANDIDATES if wanted <= CANDIDATES else ROUGH_CANDIDATES
-        places, lines, total = self._find_candidates(state, question, mask, also, count)
+        count = CANDIDATES if wanted - len(also) <= CANDIDATES else ROUGH_CANDIDATES
+        places, meaning, total = self._find_candidates(state, question, mask, also, count)
         table = np.zeros((len(Signal), len(places)))
         if len(places):
             fill_lexical(table, question, state, places)
-            if lines is not None:
-                fill_meaning(table, lines)
+            if meaning is not None:
+                fill_meaning(table, meaning.definitions)
+                if meaning.hints is not None:
+                    fill_hint_meaning(table, meaning.hints, meaning.blended)
                 if question.words and self._word_vectors:
                     asked = self._word_vectors.get(question.words[:ASKED_WORDS])
                     vectors = np.concatenate(asked).reshape(len(asked), -1)
                     fill_name_meaning(table, question, state, places, vectors)
-        fusion = self._fusion if lines is not None else choose_fusion("")
+        fusion = self._fusion if meaning is not None else choose_fusion("")
         scores = fusion.score(table.T, question.length, compute_gate(table.T)).round(9)
         _lift_above_opposites(state, question, places, scores)
         order, rivals = _sort_by_score(state, places, scores)
@@ -581,7 +659,7 @@ class Ranker:
 
     def _find_candidates(
         self, state: State, question: Question, mask: Mask, also: Sequence[int], count: int
-    ) -> tuple[NDArray[np.int64], Floats | None, int]:
+    ) -> tuple[NDArray[np.int64], Meaning | None, int]:
         """Return the candidates, their similarities, and how many tools match at all.
 
         Similarities are None if only words count for this question.
@@ -593,16 +671,18 @@ class Ranker:
             lexical *= mask
         matched = int(np.count_nonzero(lexical > 0))  # much faster on booleans than on floats
         # An encoder trained on English sees only noise in other scripts; matching words are better.
-        if self._encoder is None or (matched and self._latin_only and not _is_latin(question.text)):
+        if self._questions is None or (
+            matched and self._latin_only and not _is_latin(question.text)
+        ):
             found = lexical.nonzero()[0]
             places = found[find_best(state, lexical[found], found, count=count)]
             return np.union1d(places, also) if also else places, None, matched
         listed = (question.text, question.plain, *question.clauses)
         texts = list(dict.fromkeys(listed))
-        vectors = encode_questions(self._encoder, texts)
+        vectors = np.array(self._questions.get(texts))
         similar = Similarities(state, vectors, [texts.index(text) for text in listed])
-        places, lines = choose_candidates(state, lexical, similar, mask, also, count)
-        return places, lines, max(matched, len(places))
+        places, meaning = choose_candidates(state, lexical, similar, mask, also, count)
+        return places, meaning, max(matched, len(places))
 
 
 def _predict_chances(
@@ -716,7 +796,7 @@ FIELD_NAMES = {
     Field.PARAMETER: "parameters",
     Field.ENUM: "values",
     Field.HINT: "hint",
-    Field.TITLE: "title",
+    Field.TITLE: "title and tags",
     Field.INSTRUCTIONS: "instructions",
 }
 FAR = 0.25

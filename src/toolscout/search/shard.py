@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from toolscout.encoders.encoder import GRID
 from toolscout.names import Spelling, fold_name, list_server_spellings, read_spellings
 from toolscout.search.lexical import (
     Floats,
@@ -25,6 +26,7 @@ from toolscout.search.lexical import (
     concatenate_postings,
     find_entries,
 )
+from toolscout.search.text import Field
 from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
@@ -44,8 +46,14 @@ class Shard:
     vectors: NDArray[np.int16] | None
     """On the grid."""
     scanned: Floats | None
-    """What every search looks at: the vectors, or their first dimensions where those will do.
-    In Fortran order, see `compare_vectors`."""
+    """What every search looks at: the vectors, or their first dimensions where those will do. In
+    Fortran order, see `compare_vectors`."""
+    scanned_blends: Floats | None
+    """The same for definition and hint together; None if no tool has a hint."""
+    hint_keys: tuple[str, ...]
+    """Content keys of the encoded hints, empty for a tool without one; empty if no tool has one."""
+    hint_vectors: NDArray[np.int16] | None
+    """On the grid, zeros for a tool without a hint; None if no tool has one."""
     name_starts: NDArray[np.int64]
     """Where each row begins in `name_words`; one more than there are rows."""
     name_words: NDArray[np.int32]
@@ -53,11 +61,36 @@ class Shard:
     spellings: "SpellingTable"
     neighbours: Neighbours | None = None
 
+    def get_scanned_blends(self) -> Floats | None:
+        """Return what to scan for definition and hint together, whether or not there are hints."""
+        return self.scanned if self.scanned_blends is None else self.scanned_blends
+
     @cached_property
     def exact(self) -> Floats:
         """The vectors as floats, computed on first use; only small shards need them."""
         assert self.vectors is not None, "only what has vectors is compared"
         return self.vectors.astype(np.float32)
+
+    @cached_property
+    def exact_hints(self) -> Floats:
+        """The same for hints."""
+        assert self.hint_vectors is not None, "only what has hints is compared"
+        return self.hint_vectors.astype(np.float32)
+
+    @cached_property
+    def blend_scales(self) -> Floats:
+        """What makes the sum of a tool's two vectors a vector of length one; 1 without a hint."""
+        if self.hint_vectors is None or self.vectors is None:
+            return np.ones(self.size, np.float32)
+        return compute_blend_scales(self.vectors, self.hint_vectors)
+
+    @cached_property
+    def hinted(self) -> Mask:
+        """Which rows have a hint."""
+        masks = self.postings.masks & Field.HINT.bit > 0
+        found = np.zeros(self.size, np.bool_)
+        found[np.repeat(np.arange(self.size), np.diff(self.postings.starts))[masks]] = True
+        return found
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -99,9 +132,21 @@ class Shard:
         found = self.spellings.find(spelling)
         return [row for row in found if spelling in self.tools[row].spellings]
 
+    def get_hint_key(self, row: int) -> str:
+        """Return the content key of a row's hint, or an empty text."""
+        return self.hint_keys[row] if self.hint_keys else ""
+
+    def take_hint_vectors(self, rows: NDArray[np.integer]) -> NDArray[np.int16]:
+        """Return the hint vectors of some rows: zeros where there is no hint."""
+        if self.hint_vectors is not None:
+            return self.hint_vectors[rows]
+        width = 0 if self.vectors is None else self.vectors.shape[1]
+        return np.zeros((len(rows), width), np.int16)
+
     def warm(self) -> None:
         """Compute what every search reads, so that no search has to."""
         _ = self.postings.by_term, self.name_table, self.server_rows, self.context
+        _ = self.hinted, self.blend_scales
 
     @property
     def size(self) -> int:
@@ -182,6 +227,9 @@ def merge_shards(
             step()
     vectors = [s.vectors[rows] for s, rows in parts if s.vectors is not None]
     scanned = [s.scanned[rows] for s, rows in parts if s.scanned is not None]
+    has_hints = any(s.hint_vectors is not None for s in shards)
+    blends = [b[rows] for s, rows in parts if (b := s.get_scanned_blends()) is not None]
+    hint_vectors = [s.take_hint_vectors(rows) for s, rows in parts] if has_hints else []
     lengths = [np.diff(s.name_starts)[rows] for s, rows in parts]
     name_words = [s.name_words[find_entries(s.name_starts, rows)[1]] for s, rows in parts]
     step()
@@ -191,6 +239,11 @@ def merge_shards(
         keys=tuple(keys),
         vectors=np.concatenate(vectors) if vectors else None,
         scanned=_concatenate_columns(scanned) if scanned else None,
+        scanned_blends=_concatenate_columns(blends) if blends and has_hints else None,
+        hint_keys=tuple(s.get_hint_key(row) for s, rows in parts for row in rows.tolist())
+        if has_hints
+        else (),
+        hint_vectors=np.concatenate(hint_vectors) if hint_vectors else None,
         name_starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
         name_words=np.concatenate(name_words),
         spellings=SpellingTable.merge(
@@ -202,6 +255,30 @@ def merge_shards(
 def _concatenate_columns(parts: Sequence[Floats]) -> Floats:
     rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.float32, order="F")
     return np.concatenate(parts, out=rows)
+
+
+def compute_blend_scales(vectors: NDArray[np.int16], hints: NDArray[np.int16]) -> Floats:
+    """Return for each row what makes the sum of its two vectors a vector of length one.
+
+    A row whose second vector is zero gets 1. Products are exact, so that a scale does not depend
+    on the other rows.
+    """
+    scales = np.ones(len(vectors), np.float32)
+    rows = np.flatnonzero(np.logical_or.reduce(hints, axis=1))
+    for begin in range(0, len(rows), MERGED_AT_ONCE):
+        some = rows[begin : begin + MERGED_AT_ONCE]
+        both = vectors[some].astype(np.int64) + hints[some]
+        lengths = np.sqrt((both * both).sum(axis=1).astype(np.float64))
+        scales[some] = GRID / np.maximum(lengths, 1.0)
+    return scales
+
+
+def blend_vectors(vectors: NDArray[np.int16], hints: NDArray[np.int16] | None) -> Floats:
+    """Return the sums of the vectors of definitions and hints, at unit length, on the grid."""
+    if hints is None:
+        return vectors.astype(np.float32)
+    scales = compute_blend_scales(vectors, hints)[:, None]
+    return np.rint((vectors.astype(np.float32) + hints) * scales)
 
 
 def group_by_shard(
@@ -258,6 +335,17 @@ class State:
     def is_approximate(self) -> bool:
         """Whether only near tools are looked at, where nothing is filtered."""
         return any(shard.neighbours for shard in self.shards)
+
+    @cached_property
+    def hinted(self) -> Mask | None:
+        """Which places have a hint; None if there are none."""
+        masks = [shard.hinted for shard in self.shards]
+        return np.concatenate(masks) if any(mask.any() for mask in masks) else None
+
+    @cached_property
+    def blend_scales(self) -> Floats:
+        """What makes the sum of a place's two vectors a vector of length one."""
+        return np.concatenate([shard.blend_scales for shard in self.shards])
 
     @cached_property
     def rarity(self) -> Floats:
@@ -403,15 +491,6 @@ class State:
         listed: list[int] = places.tolist() if isinstance(places, np.ndarray) else list(places)
         names = [self.tools[place].name for place in listed]
         return [listed[i] for i in sorted(range(len(listed)), key=names.__getitem__)]
-
-    def mask_term(self, number: int) -> Mask:
-        """Return the places that have a term."""
-        mask = np.zeros(len(self.open), np.bool_)
-        for offset, shard, _ in self._parts:
-            found = shard.postings.by_term
-            [(begin, end)] = found.find_spans([number])
-            mask[found.rows[begin:end] + offset] = True
-        return mask
 
     def find_fields(self, number: int) -> NDArray[np.uint8]:
         """Return for each place which fields have a term, one bit for each `Field`."""

@@ -264,23 +264,31 @@ class Field(IntEnum):
     PARAMETER = 3
     PARAMETER_DESCRIPTION = 4
     ENUM = 5
-    HINT = 6
+    KEYWORDS = 6
+    """Aliases and tags."""
     TITLE = 7
     INSTRUCTIONS = 8
+    HINT = 9
+    """What people call the tool; no part of its definition, and evidence of its own."""
 
     @property
     def bit(self) -> int:
-        """Stands for the field in a byte; the names and descriptions of parameters share one."""
+        """Stands for the field in a byte.
+
+        The names and descriptions of parameters share one, and so do titles and keywords.
+        """
         return _FIELD_BITS[self]
 
 
-_FIELD_BITS = (1, 2, 4, 8, 8, 16, 32, 64, 128)
+_FIELD_BITS = (1, 2, 4, 8, 8, 16, 64, 64, 128, 32)
 
 
-def list_fields(tool: Tool) -> list[str]:
-    """Return the searched texts of a tool, by `Field`."""
+def list_fields(tool: Tool, hint: str | None = None) -> list[str]:
+    """Return the searched texts of a tool, by `Field`, with its own hint or another one."""
     listed = list_parameters(tool.input_schema)
     fields = _list_own_fields(tool)
+    if hint is not None:
+        fields[Field.HINT] = hint
     fields[Field.PARAMETER] = " ".join(parameter.name for parameter in listed)
     fields[Field.PARAMETER_DESCRIPTION] = " ".join(parameter.description for parameter in listed)
     fields[Field.ENUM] = " ".join(value for parameter in listed for value in parameter.enum)
@@ -292,16 +300,17 @@ _PARAMETER_BITS = Field.PARAMETER.bit | Field.ENUM.bit
 
 def _list_own_fields(tool: Tool) -> list[str]:
     """Return the searched texts of a tool with nothing about its parameters."""
-    hint = " ".join((tool.hint, *tool.aliases, *tool.tags))
+    keywords = " ".join((*tool.aliases, *tool.tags))
     title = "" if split_words(tool.title) == split_words(tool.leaf) else tool.title
     instructions = tool.instructions[:SEARCHED_INSTRUCTIONS]
-    return [tool.leaf, tool.server, tool.description, "", "", "", hint, title, instructions]
+    names = [tool.leaf, tool.server, tool.description]
+    return [*names, "", "", "", keywords, title, instructions, tool.hint]
 
 
 def build_encoding_text(tool: Tool, fields: list[str]) -> str:
     """Return the text of a tool for an encoder: its names, description and parameters."""
-    names = (fields[Field.SERVER], fields[Field.NAME], fields[Field.TITLE], fields[Field.HINT])
-    spelt = " ".join(word for name in names for word in split_words(name))
+    names = (Field.SERVER, Field.NAME, Field.TITLE, Field.KEYWORDS)
+    spelt = " ".join(word for name in names for word in split_words(fields[name]))
     arguments = " ".join(split_words(fields[Field.PARAMETER]))[:ENCODED_PARAMETERS]
     return f"{spelt} {tool.description[:ENCODED_DESCRIPTION]} {arguments}".strip()
 

@@ -43,10 +43,10 @@ class Neighbours:
         self._index = index
 
     @classmethod
-    def build(cls, rows: NDArray[np.int16], engine: Any) -> "Neighbours":
+    def build(cls, rows: Floats, engine: Any) -> "Neighbours":
         """Build an index of vectors on the grid; `engine` is the usearch module."""
         index = engine.Index(ndim=rows.shape[1], metric="ip", dtype="f16")
-        index.add(np.arange(len(rows)), rows.astype(np.float32) / GRID)
+        index.add(np.arange(len(rows)), rows / np.float32(GRID))
         return cls(index)
 
     @classmethod
