@@ -14,10 +14,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from serving import TIME_SERVER
 from toolscout.sessions.session import Session
 
 DEADLINE_SECONDS = 120
-TIME = ("-m", "mcp_server_time")
+TIME = (TIME_SERVER,)
 GIT = ("-m", "mcp_server_git")
 BERLIN = {"timezone": "Europe/Berlin"}
 

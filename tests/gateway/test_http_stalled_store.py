@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from toolscout.gateway.resume import CLIENT_KIND
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.usage import USAGE_KIND
 from toolscout.stores.memory import MemoryStore
+from toolscout.stores.store import Append, Change, Merge, Put, Version
 
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
 LONG = {"name": "time__get_current_time", "arguments": {"timezone": "x" * 4_000}}
@@ -47,13 +48,17 @@ class StallingStore(MemoryStore):
         self._wait("read", kind, key)
         return super().read(kind, key)
 
-    def write(self, kind: str, key: str, value: bytes | None) -> None:
-        self._wait("write", kind, key)
-        super().write(kind, key, value)
+    def read_version(self, kind: str, key: str) -> tuple[bytes | None, Version]:
+        self._wait("read", kind, key)
+        return super().read_version(kind, key)
 
-    def append(self, kind: str, value: bytes) -> None:
-        self._wait("append", kind, value.decode())
-        super().append(kind, value)
+    def write_all(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, Put | Merge):
+                self._wait("write", change.kind, change.key)
+            elif isinstance(change, Append):
+                self._wait("append", change.kind, change.value.decode())
+        super().write_all(changes)
 
     def _wait(self, operation: str, kind: str, key: str) -> None:
         if self._touches is not None and self._touches(operation, kind, key):

@@ -56,7 +56,7 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> Any:
     (FOLDER / f"{name}.begun").touch()
     await ctx.session.report_progress(1, 2, "half of it")
     try:
-        while not (FOLDER / name).exists():  # noqa: ASYNC110  # nothing announces it
+        while not has_text(name):  # noqa: ASYNC110  # nothing announces it
             await anyio.sleep(0.01)
     except anyio.get_cancelled_exc_class():
         (FOLDER / f"{name}.cancelled").touch()
@@ -68,12 +68,18 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> Any:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
 
+def has_text(name: str) -> bool:
+    """Tell whether somebody has written the file of a task; it is empty for a moment."""
+    file = FOLDER / name
+    return file.exists() and file.stat().st_size > 0
+
+
 def describe(name: str) -> dict[str, Any]:
     """Return the state of a task."""
     state: dict[str, Any] = {"status": "working", "statusMessage": f"{name} is in progress"}
     if (FOLDER / f"{name}.cancelled").exists():
         state = {"status": "cancelled"}
-    elif (FOLDER / name).exists():
+    elif has_text(name):
         text = (FOLDER / name).read_text(encoding="utf-8")
         result = {"content": [{"type": "text", "text": text}]}
         state = {"status": "completed", "result": result}

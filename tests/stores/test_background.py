@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
@@ -10,6 +11,7 @@ from toolscout.errors import StoreUnavailable
 from toolscout.stores import background
 from toolscout.stores.background import BackgroundStore
 from toolscout.stores.memory import MemoryStore
+from toolscout.stores.store import Append, Change, Merge, Put, Version
 
 DEADLINE = 120.0
 
@@ -23,13 +25,13 @@ class HeldStore(MemoryStore):
         self.fails = False
         self.written: list[tuple[str, bytes | None]] = []
 
-    def write(self, kind: str, key: str, value: bytes | None) -> None:
+    def write_all(self, changes: Sequence[Change]) -> None:
         self.reached.set()
         assert self.open.wait(DEADLINE)
         if self.fails:
             raise StoreUnavailable("here", "it is down")
-        super().write(kind, key, value)
-        self.written.append((key, value))
+        super().write_all(changes)
+        self.written += [(one.key, one.value) for one in changes if isinstance(one, Put)]
 
 
 def test_values_are_written_in_order_and_a_replaced_one_never():
@@ -46,7 +48,7 @@ def test_values_are_written_in_order_and_a_replaced_one_never():
     assert inner.written == [("first", b"0"), ("b", b"2"), ("a", b"3")]
 
 
-def test_a_value_that_failed_is_written_with_the_next_one():
+def test_a_value_that_failed_is_tried_again():
     inner = HeldStore()
     inner.open.set()
     inner.fails = True
@@ -56,10 +58,15 @@ def test_a_value_that_failed_is_written_with_the_next_one():
         asyncio.run(store.wait_written("session", "b"))
         store.flush()
         before = store.read("session", "a"), dict(inner.written)
+        was_failing = store.is_failing
         inner.fails = False
         store.write("session", "c", b"3")
+        store.flush()
+        after = store.is_failing, store.pending, store.dropped
 
     assert before == (b"1", {})
+    assert was_failing
+    assert after == (False, 0, 0)
     assert dict(inner.written) == {"a": b"1", "b": b"2", "c": b"3"}
 
 
@@ -120,4 +127,95 @@ def test_a_stalled_store_does_not_fill_the_memory(caplog: pytest.LogCaptureFixtu
         inner.open.set()
 
     assert [key for key, _ in inner.written] == ["first", "c"]
+    assert store.dropped == 2
     assert "too slow" in caplog.text
+
+
+def test_a_store_that_recovers_gets_what_waited_although_nothing_more_is_written():
+    inner = HeldStore()
+    inner.open.set()
+    inner.fails = True
+    recovered = threading.Event()
+
+    class Watched(HeldStore):
+        def write_all(self, changes: Sequence[Change]) -> None:
+            inner.write_all(changes)
+            recovered.set()
+
+    with closing(BackgroundStore(Watched())) as store:
+        store.write("session", "a", b"1")
+        store.flush()
+        inner.fails = False
+        assert recovered.wait(DEADLINE)
+
+    assert inner.written == [("a", b"1")]
+
+
+def test_what_cannot_be_written_before_the_end_is_counted(caplog: pytest.LogCaptureFixture):
+    inner = HeldStore()
+    inner.open.set()
+    inner.fails = True
+    store = BackgroundStore(inner)
+    store.write_all([Put("session", "a", b"1"), Append("usage", b"2")])
+
+    store.close()
+
+    assert store.dropped == 2
+    assert "2 changes were dropped" in caplog.text
+
+
+def test_after_one_answer_has_waited_in_vain_none_waits_until_the_store_writes_again():
+    inner = HeldStore()
+
+    async def wait(store: BackgroundStore) -> list[bool]:
+        store.write("session", "a", b"1")
+        await store.wait_written("session", "a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(background, "WAIT_SECONDS", DEADLINE)
+            await store.wait_written("session", "a")  # returns at once
+            inner.open.set()
+            await asyncio.to_thread(store.flush)
+            store.write("session", "a", b"2")
+            await store.wait_written("session", "a")
+        return [("a", b"2") in inner.written]
+
+    with closing(BackgroundStore(inner)) as store:
+        assert asyncio.run(asyncio.wait_for(wait(store), DEADLINE)) == [True]
+
+
+def test_many_changes_are_written_together():
+    inner = HeldStore()
+    batches: list[int] = []
+
+    class Counting(MemoryStore):
+        def write_all(self, changes: Sequence[Change]) -> None:
+            inner.reached.set()
+            assert inner.open.wait(DEADLINE)
+            batches.append(len(changes))
+            super().write_all(changes)
+
+    with closing(BackgroundStore(Counting())) as store:
+        store.write("session", "first", b"0")
+        assert inner.reached.wait(DEADLINE)
+        for number in range(background.BATCH_CHANGES + 1):
+            store.append("usage", str(number).encode())
+        inner.open.set()
+        store.flush()
+        read = [int(value) for _, value in store.scan("usage")]
+
+    assert batches == [1, background.BATCH_CHANGES, 1]
+    assert read == list(range(background.BATCH_CHANGES + 1))
+
+
+def test_the_version_of_a_value_that_is_still_to_be_written_is_its_own():
+    inner = HeldStore()
+    with closing(BackgroundStore(inner)) as store:
+        seen = Version()
+        store.write_all([Merge("session", "a", b"1", seen, lambda theirs, ours: theirs + ours)])
+        value, version = store.read_version("session", "a")
+        inner.open.set()
+        store.flush()
+
+        assert value == b"1"
+        assert version is seen
+        assert version.number == inner.read_version("session", "a")[1].number

@@ -17,7 +17,8 @@ from killing import run_and_kill
 
 from toolscout.errors import InvalidFile, UsageError
 from toolscout.stores import SqliteStore
-from toolscout.stores.sqlite import APPLICATION_ID, MIGRATIONS
+from toolscout.stores.migrations import APPLICATION_ID
+from toolscout.stores.migrations import SQLITE as MIGRATIONS
 
 KILLS = 40
 PROCESSES = 3
@@ -212,7 +213,9 @@ def test_a_newer_layout_is_refused(path: Path):
 @pytest.mark.parametrize("layout", range(1, len(MIGRATIONS) + 1))
 def test_an_older_layout_is_brought_up_to_date(path: Path, layout: int):
     with closing(taken_to(path, layout)) as connection:
-        connection.execute("INSERT INTO entries VALUES ('session', ?, ?)", (b"a", b"old"))
+        connection.execute(
+            "INSERT INTO entries (kind, key, value) VALUES ('session', ?, ?)", (b"a", b"old")
+        )
 
     with SqliteStore(path) as store:
         store.append("usage", b"new")

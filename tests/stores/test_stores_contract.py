@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from toolscout.stores import MemoryStore, PostgresStore, SqliteStore
 from toolscout.stores.background import BackgroundStore
-from toolscout.stores.store import Store
+from toolscout.stores.store import Append, Merge, Put, Store, Trim, Version
 
 KINDS = ("session", "usage")
 THREADS = 4
@@ -211,6 +211,107 @@ def test_threads_lose_nothing(store: Store):
     assert len(store.keys("session")) == THREADS * 50
     for thread in range(THREADS):
         assert [int(n) for t, n in rows if int(t) == thread] == list(range(50))
+
+
+def join_lines(theirs: bytes, ours: bytes) -> bytes:
+    """Return the lines of both, sorted."""
+    return b"\n".join(sorted({*theirs.split(b"\n"), *ours.split(b"\n")}))
+
+
+def flush(store: Store) -> None:
+    if isinstance(store, BackgroundStore):
+        store.flush()
+
+
+def test_changes_are_made_together_and_those_of_a_log_in_their_order(store: Store):
+    store.write("session", "old", b"0")
+    store.append("usage", b"old")
+    store.write_all(
+        [
+            Put("session", "a", b"1"),
+            Put("session", "old", None),
+            Trim("usage", 0),
+            Append("usage", b"first"),
+            Put("session", "a", b"2"),
+            Append("usage", b"second"),
+        ]
+    )
+
+    assert [store.read("session", key) for key in ("a", "old")] == [b"2", None]
+    assert [value for _, value in store.scan("usage")] == [b"first", b"second"]
+
+
+def test_a_value_that_nobody_else_has_written_is_merged_as_it_is(store: Store):
+    _, seen = store.read_version("session", "a")
+    for value in (b"one", b"two"):
+        store.write_all([Merge("session", "a", value, seen, join_lines)])
+        flush(store)
+
+    assert store.read_version("session", "a")[1].number == seen.number
+
+
+def test_a_value_that_another_has_written_is_joined(store: Store):
+    ours, theirs = Version(), Version()
+    store.write_all([Merge("session", "a", b"theirs", theirs, join_lines)])
+    flush(store)
+    store.write_all([Merge("session", "a", b"ours", ours, join_lines)])
+    flush(store)
+    store.write_all([Merge("session", "a", b"more", theirs, join_lines)])
+    flush(store)
+
+    assert store.read("session", "a") == b"more\nours\ntheirs"
+    assert theirs.number == store.read_version("session", "a")[1].number
+
+
+def test_a_value_that_was_deleted_meanwhile_is_written_again(store: Store):
+    seen = Version()
+    store.write_all([Merge("session", "a", b"one", seen, join_lines)])
+    flush(store)
+    store.write("session", "a", None)
+    store.write_all([Merge("session", "a", b"two", seen, join_lines)])
+    flush(store)
+
+    assert store.read("session", "a") == b"two"
+
+
+def test_writers_that_merge_at_the_same_time_lose_nothing(store: Store):
+    ready = threading.Barrier(THREADS)
+
+    def work(thread: int) -> None:
+        ready.wait(DEADLINE)
+        for number in range(10):
+            own = f"{thread}/{number}".encode()
+            store.write_all([Merge("session", "a", own, Version(), join_lines)])
+            flush(store)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(THREADS), timeout=DEADLINE))
+
+    lines = (store.read("session", "a") or b"").split(b"\n")
+    if not isinstance(store, BackgroundStore):  # there, the last one of a process counts
+        assert len(lines) == THREADS * 10
+
+
+def test_what_was_written_long_ago_expires(store: Store):
+    store.write("session", "a", b"one")
+    store.append("usage", b"one")
+    flush(store)
+
+    assert store.expire("session", 3_600.0) == 0
+    assert store.expire("session", -3_600.0) == 1
+    assert store.expire("usage", -3_600.0) == 1
+    assert store.keys("session") == []
+    assert list(store.scan("usage")) == []
+
+
+def test_a_name_has_one_owner_at_a_time(store: Store):
+    assert store.claim("renewal", "one", 3_600.0)
+    assert store.claim("renewal", "one", 3_600.0)
+    assert not store.claim("renewal", "two", 3_600.0)
+    assert store.claim("another", "two", 3_600.0)
+    assert store.claim("renewal", "one", 0.0)
+    assert store.claim("renewal", "two", 3_600.0)
+    assert not store.claim("renewal", "one", 3_600.0)
 
 
 kinds = st.sampled_from(KINDS)

@@ -5,6 +5,7 @@ labels hold only names of servers and tools, and reply codes (R108). `build_read
 `build_status` report on the servers, as plain values for JSON.
 """
 
+import asyncio
 import collections
 import platform
 import threading
@@ -13,7 +14,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from toolscout.gateway.gateway import Gateway
@@ -21,7 +30,7 @@ from toolscout.schemas import Json
 from toolscout.servers.diagnosis import choose_error_lines
 from toolscout.servers.manifest import TOOL
 from toolscout.servers.state import Phase, ServerState
-from toolscout.sessions.events import Answered, Called, Described, Event, Searched
+from toolscout.sessions.events import Answered, Called, Described, Event, Ran, Searched
 
 LABELLED_TOOLS = 500
 """Tools that have a label of their own; all further ones are counted as `OTHER`."""
@@ -34,6 +43,9 @@ VERSIONS = {
     "mcp": version("mcp"),
     "python": platform.python_version(),
 }
+CALL_LABELS = ("server", "tool", "code")
+LOOP_SECONDS = 0.5
+"""How often the delay of the event loop is measured."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -47,14 +59,37 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         count = partial(Counter, registry=registry)
         timed = partial(Histogram, buckets=SECONDS, registry=registry)
-        self._searches = count("toolscout_searches", "Searches.", ("code",))
+        self._searches = count("toolscout_searches", "Searches, by `code` of the reply.", ("code",))
         self._hits = count("toolscout_hits", "Tools that searches found.")
-        self._describes = count("toolscout_describes", "Descriptions.", ("code",))
+        self._describes = count("toolscout_describes", "Descriptions, by `code`.", ("code",))
         self._loads = count("toolscout_loads", "Tools that were loaded.")
-        self._calls = count("toolscout_calls", "Calls that ran.", ("server", "tool", "code"))
-        self._refusals = count("toolscout_refusals", "Calls that were not made.", ("code",))
+        self._calls = count(
+            "toolscout_calls", "Calls that ran, by `server`, `tool` and `code`.", CALL_LABELS
+        )
+        self._refusals = count(
+            "toolscout_refusals", "Calls that were not made, by `code`.", ("code",)
+        )
         self._search_seconds = timed("toolscout_search_seconds", "Time of a search.")
-        self._call_seconds = timed("toolscout_call_seconds", "Time of a call.", ("server",))
+        self._call_seconds = timed(
+            "toolscout_call_seconds", "Time of a call, by `server`.", ("server",)
+        )
+        self._programs = count("toolscout_programs", "Programs, by `code`.", ("code",))
+        self._program_seconds = timed("toolscout_program_seconds", "Time of a program.")
+        self._loop_delay = timed(
+            "toolscout_loop_delay_seconds", "How late the event loop runs what is due."
+        )
+        gauge = partial(Gauge, registry=registry)
+        self._ready = gauge("toolscout_ready", "1 if the gateway is ready, as `/readyz` says.")
+        self._store_available = gauge("toolscout_store_available", "1 if the store answers.")
+        self._running_requests = gauge(
+            "toolscout_running_requests", "HTTP requests that are being answered."
+        )
+        self._open_streams = gauge("toolscout_open_streams", "Streams that clients keep open.")
+        self._sessions = gauge("toolscout_sessions", "Sessions in memory.")
+        Info("toolscout", "Versions of toolscout, the MCP SDK and Python.", registry=registry).info(
+            VERSIONS
+        )
+        ProcessCollector(registry=registry)
         registry.register(self)
         gateway.events.subscribe(self.on_event)
 
@@ -77,8 +112,35 @@ class Metrics:
                 self._call_seconds.labels(server).observe(event.milliseconds / 1e3)
             case Called():
                 self._refusals.labels(event.code).inc()
+            case Ran():
+                self._programs.labels(event.code).inc()
+                self._program_seconds.observe(event.milliseconds / 1e3)
             case _:
                 pass
+
+    def update(
+        self,
+        *,
+        ready: bool,
+        store_available: bool,
+        running_requests: int,
+        open_streams: int,
+        sessions: int,
+    ) -> None:
+        """Set the figures that only the HTTP side of a gateway knows."""
+        self._ready.set(ready)
+        self._store_available.set(store_available)
+        self._running_requests.set(running_requests)
+        self._open_streams.set(open_streams)
+        self._sessions.set(sessions)
+
+    async def watch_loop(self) -> None:
+        """Measure how late the event loop runs what is due, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LOOP_SECONDS
+            await asyncio.sleep(LOOP_SECONDS)
+            self._loop_delay.observe(max(0.0, loop.time() - due))
 
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
@@ -110,12 +172,19 @@ class Metrics:
         # The net can fall, so it is a gauge and not a counter.
         net = "Definition tokens less listed and reply tokens."
         yield GaugeMetricFamily("toolscout_tokens_not_sent", net, value=total.net)
-        family = GaugeMetricFamily("toolscout_servers", "Servers by phase.", labels=["phase"])
+        tools = sum(tool.kind == TOOL for tool in self._gateway.catalog.tools)
+        yield GaugeMetricFamily("toolscout_tools", "Tools in the catalogue.", value=tools)
+        store = self._gateway.store
+        text = "Changes that are not stored yet."
+        yield GaugeMetricFamily("toolscout_store_unwritten", text, value=store.pending)
+        text = "Changes that were dropped because the store was away or too slow."
+        yield CounterMetricFamily("toolscout_store_lost", text, value=store.dropped)
+        family = GaugeMetricFamily("toolscout_servers", "Servers, by `phase`.", labels=["phase"])
         phases = [server.phase for server in self._gateway.pool.servers.values()]
         for phase in Phase:
             family.add_metric([phase.value], phases.count(phase))
         yield family
-        text = "Open connections to a server, of one session or principal or shared by all."
+        text = "Open connections, by `server`, of one session or principal or shared by all."
         family = GaugeMetricFamily("toolscout_connections", text, labels=["server"])
         for server in self._gateway.pool.servers.values():
             family.add_metric([server.name], len(server.connected))

@@ -1,32 +1,40 @@
 """`BackgroundStore` keeps a slow database from holding up an event loop.
 
-Writes return at once, and one thread makes them in order. A value can be read as soon as `write`
+Writes return at once, and one thread makes them in batches. A value can be read as soon as `write`
 has returned. It survives a crash once it is written, which `wait_written` waits for. Every other
 read blocks, so an event loop makes it with `run_in_thread`.
+
+While the store fails, changes wait and are tried again. What no longer fits is dropped, oldest
+first, counted and reported.
 """
 
 import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
-from toolscout.stores.store import Store
+from toolscout.stores.store import Append, Change, Merge, OnChange, Put, Store, Trim, Version
 
-WAIT_SECONDS = 0.2
-"""How long an answer waits until it is stored: what a stalled database costs each answer."""
+WAIT_SECONDS = 0.03
+"""How long an answer waits until it is stored: what a database that stalls costs it."""
 GATHER_SECONDS = 0.05
 """How long values of logs, which nobody waits for, are gathered before they are written."""
+RETRY_SECONDS = 1.0
+"""How long after a failure the store is tried again."""
+BATCH_CHANGES = 500
+BATCH_BYTES = 4 * 1024 * 1024
 PENDING_BYTES = 64 * 1024 * 1024
-WRITE_BYTES = 500
-"""Roughly what a pending write needs besides its value."""
+CHANGE_BYTES = 500
+"""Roughly what a pending change needs besides its value."""
 READING_THREADS = 32
 CHECK_SECONDS = 2.0
 """How long a store may take to answer before it counts as unavailable."""
+REPORT_SECONDS = 10.0
+"""How often the log tells of dropped changes."""
 CHECKED = ("check", "check")
 """The kind and key to read in order to see whether the store answers; nothing is stored there."""
 
@@ -35,45 +43,64 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    run: Callable[[], None]
-    value: bytes | None
-
-    @property
-    def size(self) -> int:
-        return WRITE_BYTES + len(self.value or b"")
-
-
 class BackgroundStore:
-    """Wraps a store; threads may share it.
-
-    A value that the store fails to write is kept and tried again with the next write.
-    """
+    """Wraps a store; threads may share it."""
 
     def __init__(self, store: Store) -> None:
+        self.dropped = 0
+        """Changes that were never written, because too many had to wait."""
         self._store = store
         self._lock = threading.Lock()
-        self._pending: dict[object, _Write] = {}
+        self._pending: dict[object, Change] = {}
+        """Changes by kind and key; those of logs by an object of their own."""
         self._pending_bytes = 0
-        self._running: tuple[object, _Write] | None = None
+        self._running: dict[object, Change] = {}
         self._waiting: dict[object, set[asyncio.Future[None]]] = {}
         self._is_failing = False
+        self._is_slow = False
+        """Whether somebody has waited in vain since the last batch was written."""
         self._is_gathering = False
         self._is_urgent = threading.Event()
+        self._is_closed = threading.Event()
+        self._reported_at = -REPORT_SECONDS
+        self._reported = 0
         self._checking: asyncio.Future[object] | None = None
         self._writer = ThreadPoolExecutor(1, "toolscout-store-writer")
         self._readers = ThreadPoolExecutor(READING_THREADS, "toolscout-store-reader")
 
+    @property
+    def pending(self) -> int:
+        """How many changes are not written yet."""
+        return len(self._pending) + len(self._running)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt to write has failed."""
+        return self._is_failing
+
     def read(self, kind: str, key: str) -> bytes | None:
         """Return the value of a key, or None."""
-        with self._lock:
-            write = self._find_write((kind, key))
-        return self._store.read(kind, key) if write is None else write.value
+        change = self._find_change(kind, key)
+        return self._store.read(kind, key) if change is None else change.value
+
+    def read_version(self, kind: str, key: str) -> tuple[bytes | None, Version]:
+        """Return the value of a key, or None, and its version for a later `Merge`."""
+        match self._find_change(kind, key):
+            case Merge(value=value, seen=seen):
+                return value, seen
+            case Put(value=value):
+                self.flush()  # until then it has no version
+                return value, self._store.read_version(kind, key)[1]
+            case None:
+                return self._store.read_version(kind, key)
+
+    def read_stored(self, kind: str, key: str) -> bytes | None:
+        """Return what the store has, which another process may have written."""
+        return self._store.read(kind, key)
 
     def write(self, kind: str, key: str, value: bytes | None) -> None:
         """Write a value over the previous one; None deletes it."""
-        self._add((kind, key), partial(self._store.write, kind, key, value), value)
+        self.write_all([Put(kind, key, value)])
 
     def keys(self, kind: str) -> list[str]:
         """Return the keys of a kind, sorted."""
@@ -82,7 +109,7 @@ class BackgroundStore:
 
     def append(self, kind: str, value: bytes) -> None:
         """Add a value to the log of a kind, with a higher number than every value before it."""
-        self._add(object(), partial(self._store.append, kind, value), value, is_urgent=False)
+        self.write_all([Append(kind, value)])
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield the values of a log with their numbers above `after`, oldest first."""
@@ -99,28 +126,75 @@ class BackgroundStore:
 
         Values with a higher number than `through` stay.
         """
-        self._add(object(), partial(self._store.trim, kind, keep, through=through), None)
+        self.write_all([Trim(kind, keep, through)])
+
+    def write_all(self, changes: Sequence[Change]) -> None:
+        """Make several changes soon, each of a key in place of the one before."""
+        is_urgent = any(isinstance(change, Put | Merge) for change in changes)
+        with self._lock:
+            is_gathering = self._is_gathering
+            self._is_gathering = is_gathering or not is_urgent
+            for change in changes:
+                key = _get_key(change)
+                if key in self._pending:
+                    self._take(key)
+                self._put(key, change)
+            self._drop_oldest()
+        if self._is_failing:
+            return  # it is about to be tried again
+        if is_urgent:
+            self._is_urgent.set()
+            self._writer.submit(self._drain)
+        elif not is_gathering:
+            # To wake the thread for each value would hold up the answer that is next.
+            self._writer.submit(self._gather)
+
+    def expire(self, kind: str, seconds: float) -> int:
+        """Delete what was last written longer ago, values and log; return how many there were."""
+        self.flush()
+        return self._store.expire(kind, seconds)
+
+    def claim(self, name: str, owner: str, seconds: float) -> bool:
+        """Reserve a name for its owner for some seconds; return False if another one has it."""
+        self.flush()  # whoever claims it next has to find what was written under this claim
+        return self._store.claim(name, owner, seconds)
+
+    def listen(self, on_change: OnChange) -> bool:
+        """Report from now on, in a thread, what other processes change, if the store can tell."""
+        return self._store.listen(on_change)
 
     def close(self) -> None:
         """Write what is pending, then close the store."""
         self.flush()
+        self._is_closed.set()
+        self._writer.submit(self._give_up).result()
         self._store.close()
 
     def flush(self) -> None:
         """Wait until everything is written or the store has failed."""
-        if self._pending or self._running is not None:
+        if self.pending:
             self._is_urgent.set()
             self._writer.submit(self._drain).result()
 
     async def wait_written(self, kind: str, key: str) -> None:
-        """Wait until a value is written or the store fails, but at most `WAIT_SECONDS`."""
+        """Wait until a value is written or the store fails, but at most `WAIT_SECONDS`.
+
+        Once somebody has waited in vain, nobody waits until the store has written something.
+        """
+        if self._is_failing or self._is_slow or self._find_change(kind, key) is None:
+            return
+        loop = asyncio.get_running_loop()
+        written = loop.create_future()
         with self._lock:
-            if self._is_failing or self._find_write((kind, key)) is None:
+            if (kind, key) not in self._pending and (kind, key) not in self._running:
                 return
-            loop = asyncio.get_running_loop()
-            written = loop.create_future()
             self._waiting.setdefault((kind, key), set()).add(written)
-        timer = loop.call_later(WAIT_SECONDS, _finish, written)
+
+        def end() -> None:
+            self._is_slow = True
+            _finish(written)
+
+        timer = loop.call_later(WAIT_SECONDS, end)
         try:
             await written
         finally:
@@ -140,34 +214,10 @@ class BackgroundStore:
         done, _ = await asyncio.wait((self._checking,), timeout=CHECK_SECONDS)
         return bool(done) and self._checking.exception() is None and not self._is_failing
 
-    def _find_write(self, key: object) -> _Write | None:
-        if self._running is not None and self._running[0] == key:
-            return self._pending.get(key, self._running[1])
-        return self._pending.get(key)
-
-    def _add(
-        self,
-        key: object,
-        run: Callable[[], None],
-        value: bytes | None,
-        *,
-        is_urgent: bool = True,
-    ) -> None:
+    def _find_change(self, kind: str, key: str) -> Put | Merge | None:
         with self._lock:
-            is_gathering = self._is_gathering
-            self._is_gathering = is_gathering or not is_urgent
-            if key in self._pending:
-                self._take(key)
-            self._put(key, _Write(run, value))
-            while self._pending_bytes > PENDING_BYTES:
-                self._take(next(iter(self._pending)))
-                _log.warning("The store is too slow: dropped the oldest value to be written.")
-        if is_urgent:
-            self._is_urgent.set()
-            self._writer.submit(self._drain)
-        elif not is_gathering:
-            # To wake the thread for each value would hold up the answer that is next.
-            self._writer.submit(self._gather)
+            change = self._pending.get((kind, key)) or self._running.get((kind, key))
+        return change if isinstance(change, Put | Merge) else None
 
     def _gather(self) -> None:
         """Wait for further values of logs, or for a value that somebody waits for, and write."""
@@ -179,45 +229,98 @@ class BackgroundStore:
     def _drain(self) -> None:
         """Write what is pending, oldest first, until the store fails."""
         self._is_urgent.clear()
-        while (job := self._take_next()) is not None:
-            key, write = job
+        while batch := self._take_batch():
             try:
-                write.run()
-            except Exception:
-                _log.warning("The store failed; the next write tries again.", exc_info=True)
-                with self._lock:
-                    self._running = None
-                    self._is_failing = True
-                    if key not in self._pending:
-                        self._put(key, write)
-                    for waiting in list(self._waiting):
-                        self._wake(waiting)
+                self._store.write_all(list(batch.values()))
+            except Exception as error:
+                self._put_back(batch, error)
                 return
             with self._lock:
-                self._running = None
-                self._is_failing = False
-                if key not in self._pending:  # otherwise a newer value is about to be written
-                    self._wake(key)
+                was_failing = self._is_failing
+                self._running = {}
+                self._is_failing = self._is_slow = False
+                for key in batch:
+                    if key not in self._pending:  # otherwise a newer value is about to be written
+                        self._wake(key)
+            if was_failing:
+                _log.warning("The store can be written to again.")
 
-    def _take_next(self) -> tuple[object, _Write] | None:
+    def _take_batch(self) -> dict[object, Change]:
+        """Take the oldest changes; while they are written, reads still find them."""
         with self._lock:
-            key = next(iter(self._pending), None)
-            self._running = None if key is None else (key, self._take(key))
-            return self._running
+            size = 0
+            while self._pending and len(self._running) < BATCH_CHANGES and size < BATCH_BYTES:
+                key = next(iter(self._pending))
+                change = self._take(key)
+                size += _measure(change)
+                self._running[key] = change
+            return dict(self._running)
+
+    def _put_back(self, batch: dict[object, Change], error: Exception) -> None:
+        """Keep what was not written, before what came later, and try again soon."""
+        with self._lock:
+            if not self._is_failing:
+                _log.warning("The store cannot be written to, changes wait: %s", error)
+                _log.debug("The store failed.", exc_info=error)
+            self._is_failing = True
+            self._running = {}
+            later = self._pending
+            self._pending = {key: one for key, one in batch.items() if key not in later} | later
+            self._pending_bytes = sum(map(_measure, self._pending.values()))
+            self._drop_oldest()
+            for waiting in list(self._waiting):
+                self._wake(waiting)
+        threading.Thread(target=self._retry, name="toolscout-store-retry", daemon=True).start()
+
+    def _retry(self) -> None:
+        if not self._is_closed.wait(RETRY_SECONDS):
+            self._writer.submit(self._drain)
+
+    def _drop_oldest(self) -> None:
+        while self._pending_bytes > PENDING_BYTES and len(self._pending) > 1:
+            self._take(next(iter(self._pending)))
+            self.dropped += 1
+        self._report_dropped()
+
+    def _give_up(self) -> None:
+        """Count what could not be written before the end."""
+        with self._lock:
+            self.dropped += len(self._pending)
+            self._pending = {}
+            self._reported_at = -REPORT_SECONDS
+            self._report_dropped()
+
+    def _report_dropped(self) -> None:
+        now = time.monotonic()
+        if self.dropped > self._reported and now - self._reported_at > REPORT_SECONDS:
+            _log.error(
+                "The store is too slow or away: %d changes were dropped.",
+                self.dropped - self._reported,
+            )
+            self._reported, self._reported_at = self.dropped, now
 
     def _wake(self, key: object) -> None:
         for written in self._waiting.pop(key, ()):
             with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
                 written.get_loop().call_soon_threadsafe(_finish, written)
 
-    def _put(self, key: object, write: _Write) -> None:
-        self._pending[key] = write
-        self._pending_bytes += write.size
+    def _put(self, key: object, change: Change) -> None:
+        self._pending[key] = change
+        self._pending_bytes += _measure(change)
 
-    def _take(self, key: object) -> _Write:
-        write = self._pending.pop(key)
-        self._pending_bytes -= write.size
-        return write
+    def _take(self, key: object) -> Change:
+        change = self._pending.pop(key)
+        self._pending_bytes -= _measure(change)
+        return change
+
+
+def _get_key(change: Change) -> object:
+    return (change.kind, change.key) if isinstance(change, Put | Merge) else object()
+
+
+def _measure(change: Change) -> int:
+    value = None if isinstance(change, Trim) else change.value
+    return CHANGE_BYTES + len(value or b"")
 
 
 def _finish(written: "asyncio.Future[None]") -> None:

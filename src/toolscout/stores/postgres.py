@@ -1,119 +1,289 @@
 """`PostgresStore` keeps values in a PostgreSQL database that several replicas share.
 
-A write is committed when the call returns. All threads share one connection behind a lock, and
-the store reconnects after losing it. The tables live in a schema of their own, by default
-`toolscout`.
+A write is committed when the call returns. Threads share a pool of connections; every statement
+has a time limit, and a connection that was lost is replaced. Nothing depends on the state of a
+connection, so the database may be behind PgBouncer in transaction mode. The tables live in a
+schema of their own, by default `toolscout`.
+
+Replicas write logs at the same time. The number of a value is given out before it is committed,
+so a reader could see 8 before 7 and never ask for 7. Therefore a writer holds a shared advisory
+lock on the last number given out before its own, and a reader reads no further than the lowest
+number that is held. Shared locks keep nobody waiting.
 """
 
+import json
+import logging
+import secrets
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from typing import Any, LiteralString, Self
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, LiteralString, Self, TypeVar
 from urllib.parse import urlsplit
 
 from toolscout.errors import MissingExtra, StoreUnavailable, UsageError
+from toolscout.stores.migrations import APPLICATION_ID, OLDEST_CODE, POSTGRES
+from toolscout.stores.store import Append, Change, Merge, OnChange, Put, Trim, Version
 
 try:
     import psycopg
     from psycopg import sql
+    from psycopg.abc import PQGen
+    from psycopg_pool import ConnectionPool
 except ModuleNotFoundError as error:
     raise MissingExtra("psycopg", extra="postgres") from error
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 5
+STATEMENT_SECONDS = 5.0
+"""How long a statement may take before its connection is given up."""
+MIGRATION_SECONDS = 600.0
+WAIT_SECONDS = 2.0
+"""How long to wait for a free connection."""
+REST_SECONDS = 0.5
+"""After the database could not be reached, further requests fail at once for this long."""
+POOL_SIZE = 8
+TRIES = 2
 ROWS_AT_ONCE = 256
 LAST_NUMBER = 2**63 - 1
-LOCK = 0x54534354
-"""The advisory lock for creating tables and numbering logs."""
-
-# The table `layout` records how many of these ran. Never change or remove one: append.
-MIGRATIONS: tuple[tuple[LiteralString, ...], ...] = (
-    (
-        # Keys are bytes, because PostgreSQL's text holds neither zeros nor lone surrogates.
-        """CREATE TABLE entries (
-            kind bytea NOT NULL, key bytea NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, key)
-        )""",
-        """CREATE TABLE records (
-            number bigint PRIMARY KEY, kind bytea NOT NULL, value bytea NOT NULL
-        )""",
-        "CREATE INDEX records_by_kind ON records (kind, number)",
-        "CREATE SEQUENCE record_numbers",
-    ),
+LOCK = APPLICATION_ID
+"""The advisory lock for changing tables. Gateways of the first layout number logs under it."""
+LOCK_NUMBERS = 2**31
+"""Advisory locks take numbers below this, so the numbers of logs are held modulo this."""
+SETTLE_TRIES = 10
+SETTLE_SECONDS = 0.01
+"""How long to wait for writers that are about to commit before reading what is settled."""
+NOTICE_BYTES = 7_900
+"""PostgreSQL refuses longer notices than 8,000 bytes."""
+REPORTED_KINDS = frozenset(
+    {"session", "manifest", "login", "usage", "hints", "approvals", "configuration"}
 )
+"""The kinds of which replicas hear at once."""
+CHECK_SECONDS = 30.0
+"""How often a listener makes sure that notices still arrive."""
+RETRY_SECONDS = 1.0
+UNSURE_SECONDS = 60.0
+KEEP_ALIVE = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""With these, the system notices within seconds that a machine has gone."""
 
-_WRITE = """
-    INSERT INTO entries (kind, key, value) VALUES (%s, %s, %s)
-    ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value
+_READ = "SELECT value, version FROM {schema}.entries WHERE kind = %s AND key = %s"
+_KEYS = "SELECT key FROM {schema}.entries WHERE kind = %s ORDER BY key"
+# Rows in one order, so that two replicas never wait for each other.
+_PUT = """
+    INSERT INTO {schema}.entries AS e (kind, key, value)
+    SELECT * FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[]) AS n (kind, key, value)
+    ORDER BY kind, key
+    ON CONFLICT (kind, key) DO UPDATE
+    SET value = excluded.value, version = e.version + 1, written_at = now()
 """
-_APPEND = "INSERT INTO records (number, kind, value) VALUES (nextval('record_numbers'), %s, %s)"
-_SCAN = "SELECT number, value FROM records WHERE kind = %s AND number > %s ORDER BY number LIMIT %s"
+_DELETE = """
+    DELETE FROM {schema}.entries
+    WHERE (kind, key) IN (SELECT * FROM unnest(%b::bytea[], %b::bytea[]))
+"""
+_MERGE = """
+    INSERT INTO {schema}.entries AS e (kind, key, value, version)
+    SELECT * FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[], %b::bigint[])
+        AS n (kind, key, value, version)
+    ORDER BY kind, key
+    ON CONFLICT (kind, key) DO UPDATE
+    SET value = excluded.value, version = excluded.version, written_at = now()
+    WHERE e.version = excluded.version - 1
+    RETURNING kind, key
+"""
+_LOCK_ROW = """
+    SELECT value, version FROM {schema}.entries WHERE kind = %s AND key = %s FOR UPDATE
+"""
+_REPLACE = """
+    INSERT INTO {schema}.entries (kind, key, value, version) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (kind, key) DO UPDATE
+    SET value = excluded.value, version = excluded.version, written_at = now()
+"""
+APPEND = """
+    WITH held AS MATERIALIZED (
+        SELECT pg_advisory_xact_lock_shared(
+            '{schema}.records'::regclass::oid::bigint::bit(32)::int,
+            ((last_value - (NOT is_called)::int) %% 2147483648)::int
+        ) AS lock FROM {schema}.record_numbers
+    )
+    INSERT INTO {schema}.records (number, kind, value)
+    SELECT nextval('{schema}.record_numbers'), n.kind, n.value FROM (
+        SELECT *
+        FROM held, unnest(%b::bytea[], %b::bytea[]) WITH ORDINALITY AS u (kind, value, place)
+        WHERE %s = 0 OR NOT EXISTS (
+            SELECT FROM {schema}.records AS r
+            WHERE r.kind = u.kind AND r.value = u.value
+                AND r.written_at > now() - %s * interval '1 second'
+        )
+        ORDER BY place
+    ) AS n
+"""
+# The subquery needs the number, so it looks at the locks after the number was read.
+_SETTLED = """
+    SELECT s.last, (
+        SELECT min(s.last - (((s.last - l.objid::bigint) %% 2147483648) + 2147483648) %% 2147483648)
+        FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND s.last IS NOT NULL
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid = '{schema}.records'::regclass::oid
+    ), (
+        SELECT count(*) FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND s.last IS NOT NULL
+            AND l.classid = 0 AND l.objid = %s
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    )
+    FROM (
+        SELECT last_value - (NOT is_called)::int AS last FROM {schema}.record_numbers OFFSET 0
+    ) AS s
+"""
+_SCAN = """
+    SELECT number, value FROM {schema}.records
+    WHERE kind = %s AND number > %s AND number <= %s ORDER BY number LIMIT %s
+"""
 _SCAN_BACK = """
-    SELECT number, value FROM records WHERE kind = %s AND number < %s ORDER BY number DESC LIMIT %s
+    SELECT number, value FROM {schema}.records
+    WHERE kind = %s AND number < %s ORDER BY number DESC LIMIT %s
 """
 _TRIM = """
-    DELETE FROM records WHERE kind = %(kind)s AND number <= %(through)s AND number <= (
-        SELECT number FROM records WHERE kind = %(kind)s
+    DELETE FROM {schema}.records WHERE kind = %(kind)s AND number <= %(through)s AND number <= (
+        SELECT number FROM {schema}.records WHERE kind = %(kind)s
         ORDER BY number DESC LIMIT 1 OFFSET %(keep)s
     )
 """
+_EXPIRE_ENTRIES = """
+    DELETE FROM {schema}.entries WHERE kind = %s AND written_at < now() - %s * interval '1 second'
+"""
+_EXPIRE_RECORDS = """
+    DELETE FROM {schema}.records WHERE kind = %s AND written_at < now() - %s * interval '1 second'
+"""
+_CLAIM = """
+    INSERT INTO {schema}.claims AS c (name, owner, until)
+    VALUES (%(name)s, %(owner)s, now() + %(seconds)s * interval '1 second')
+    ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
+    WHERE c.owner = excluded.owner OR c.until <= now()
+"""
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+_T = TypeVar("_T")
+_Row = tuple[Any, ...]
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(psycopg.Connection[_Row]):
+    """A connection that gives up a statement which takes too long.
+
+    The limit holds here and not in the database, which may have stopped to answer.
+    """
+
+    seconds = STATEMENT_SECONDS
+
+    def wait(self, gen: PQGen[_T], *args: Any, **options: Any) -> _T:
+        """Wait for an answer, and close the connection if it does not come in time."""
+        try:
+            return super().wait(_limit(gen, self.seconds), *args, **options)
+        except _TooSlow:
+            self.close()
+            raise
+
+
+class _TooSlow(psycopg.OperationalError):
+    pass
+
+
+def _limit(gen: PQGen[_T], seconds: float) -> PQGen[_T]:
+    """Pass a generator on; what waits for it looks in every tenth of a second."""
+    end = time.monotonic() + seconds
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > end:
+                raise _TooSlow(f"no answer within {seconds:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        return done.value
 
 
 class PostgresStore:
     """A store in the database at `postgresql://user:password@host/name`.
 
     Creates its schema and tables if they are missing. Raises `StoreUnavailable`, which does not
-    show the password, if the database fails or cannot be reached.
+    show the password, if the database fails or cannot be reached. `listen_url` leads to the same
+    database without PgBouncer in transaction mode, which passes no notices on.
     """
 
-    def __init__(self, url: str, *, schema: str = "toolscout") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "toolscout",
+        listen_url: str = "",
+        pool_size: int = POOL_SIZE,
+    ) -> None:
         self._url = url
-        self._schema = schema
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._closed = False
-        with self._lock, self._translate_errors():
-            self._connection = self._open_connection()
+        self._listen_url = listen_url or url
+        self._schema = sql.Identifier(schema)
+        self._channel = f"{schema}_changes"[-63:]
+        self._id = secrets.token_hex(8)
+        """Tells this store's notices from those of others."""
+        self._statements: dict[LiteralString, bytes] = {}
+        self._rest_until = 0.0
+        self._failed_at: float | None = None
+        """When a write last failed, of which nobody knows whether it was committed."""
+        self._listener: Listener | None = None
+        with self._translate_errors():
+            with _connect(url, MIGRATION_SECONDS) as connection:
+                _migrate(connection, self._schema, self._place)
+            self._pool = ConnectionPool(
+                url,
+                connection_class=Connection,
+                kwargs=_OPTIONS,
+                min_size=1,
+                max_size=pool_size,
+                timeout=WAIT_SECONDS,
+                reconnect_timeout=RETRY_SECONDS,
+                open=True,
+                name="toolscout-store",
+            )
+        # It logs each attempt to connect; what fails here is reported by whoever asked.
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
     def read(self, kind: str, key: str) -> bytes | None:
         """Return the value of a key, or None."""
-        statement = "SELECT value FROM entries WHERE kind = %s AND key = %s"
-        found = self._run(statement, _encode(kind), _encode(key))
-        return found[0][0] if found else None
+        return self.read_version(kind, key)[0]
+
+    def read_version(self, kind: str, key: str) -> tuple[bytes | None, Version]:
+        """Return the value of a key, or None, and its version for a later `Merge`."""
+        found = self._fetch(_READ, _encode(kind), _encode(key))
+        return (found[0][0], Version(found[0][1])) if found else (None, Version())
 
     def write(self, kind: str, key: str, value: bytes | None) -> None:
         """Write a value over the previous one; None deletes it."""
-        if value is None:
-            statement = "DELETE FROM entries WHERE kind = %s AND key = %s"
-            self._run(statement, _encode(kind), _encode(key))
-        else:
-            self._run(_WRITE, _encode(kind), _encode(key), value)
+        self.write_all([Put(kind, key, value)])
 
     def keys(self, kind: str) -> list[str]:
         """Return the keys of a kind, sorted."""
-        statement = "SELECT key FROM entries WHERE kind = %s ORDER BY key"
-        found = self._run(statement, _encode(kind))
-        return [bytes(key).decode("utf-8", "surrogatepass") for (key,) in found]
+        return [_decode(key) for (key,) in self._fetch(_KEYS, _encode(kind))]
 
     def append(self, kind: str, value: bytes) -> None:
         """Add a value to the log of a kind, with a higher number than every value before it."""
-        with self._lock, self._translate_errors():
-            connection = self._ensure_connection()
-            # Numbers must become visible in order: a reader that has seen 8 never asks for 7.
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-                connection.execute(_APPEND, (_encode(kind), value))
+        self.write_all([Append(kind, value)])
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield the values of a log with their numbers above `after`, oldest first."""
-        while rows := self._run(_SCAN, _encode(kind), after, ROWS_AT_ONCE):
+        last = self._find_settled(after)
+        while after < last:
+            rows = self._fetch(_SCAN, _encode(kind), after, last, ROWS_AT_ONCE)
             yield from rows
-            after = rows[-1][0]
+            after = rows[-1][0] if len(rows) == ROWS_AT_ONCE else last
 
     def scan_back(self, kind: str, before: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Yield the values of a log with their numbers below `before`, newest first."""
         number = LAST_NUMBER if before is None else before
-        while rows := self._run(_SCAN_BACK, _encode(kind), number, ROWS_AT_ONCE):
+        while rows := self._fetch(_SCAN_BACK, _encode(kind), number, ROWS_AT_ONCE):
             yield from rows
             number = rows[-1][0]
 
@@ -122,17 +292,49 @@ class PostgresStore:
 
         Values with a higher number than `through` stay.
         """
-        with self._lock, self._translate_errors():
-            last = LAST_NUMBER if through is None else through
-            values = {"kind": _encode(kind), "keep": max(keep, 0), "through": last}
-            self._ensure_connection().execute(_TRIM, values)
+        self.write_all([Trim(kind, keep, through)])
+
+    def write_all(self, changes: Sequence[Change]) -> None:
+        """Make several changes, all of them or none; those of a log in their order."""
+        retried = self._failed_at
+        try:
+            versions = self._run(lambda connection: self._write(connection, changes, retried))
+        except StoreUnavailable:
+            self._failed_at = time.monotonic() if retried is None else retried
+            raise
+        self._failed_at = None
+        for change in changes:
+            if isinstance(change, Merge):
+                change.seen.number = versions[change.kind, change.key]
+        self._report(changes)
+
+    def expire(self, kind: str, seconds: float) -> int:
+        """Delete what was last written longer ago, values and log; return how many there were."""
+
+        values = (_encode(kind), seconds)
+        statements = [self._build(_EXPIRE_ENTRIES), self._build(_EXPIRE_RECORDS)]
+        return self._run(lambda one: sum(one.execute(s, values).rowcount for s in statements))
+
+    def claim(self, name: str, owner: str, seconds: float) -> bool:
+        """Reserve a name for its owner for some seconds; return False if another one has it."""
+        values = {"name": _encode(name), "owner": owner, "seconds": seconds}
+        statement = self._build(_CLAIM)
+        return self._run(lambda connection: connection.execute(statement, values).rowcount == 1)
+
+    def listen(self, on_change: OnChange) -> bool:
+        """Report from now on, in a thread, what other replicas change."""
+        self._listener = Listener(
+            self._listen_url, self._channel, self._id, on_change, lambda: self._notify({})
+        )
+        self._listener.start()
+        return True
 
     def close(self) -> None:
-        """Close the connection; a second call does nothing."""
-        with self._lock:
-            self._closed = True
-            if self._connection is not None:
-                self._connection.close()
+        """End all connections; a second call does nothing."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -140,28 +342,151 @@ class PostgresStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
-        with self._lock, self._translate_errors():
-            cursor = self._ensure_connection().execute(statement, values, binary=True)
-            return cursor.fetchall() if cursor.description else []
+    # Statements.
 
-    def _ensure_connection(self) -> Connection:
-        if self._closed:
+    def _write(
+        self, connection: Connection, changes: Sequence[Change], retried: float | None
+    ) -> dict[tuple[str, str], int]:
+        """Make changes in one transaction; return the versions of merged values."""
+        merges = [change for change in changes if isinstance(change, Merge)]
+        # Of several changes of a key, the last one counts.
+        puts = {(put.kind, put.key): put for put in changes if isinstance(put, Put)}
+        logs = [change for change in changes if isinstance(change, Append | Trim)]
+        with connection.transaction() if len(changes) > 1 else nullcontext():
+            versions = self._merge(connection, merges) if merges else {}
+            deleted = [put for put in puts.values() if put.value is None]
+            written = [put for put in puts.values() if put.value is not None]
+            if deleted:
+                connection.execute(self._build(_DELETE), _list_keys(deleted))
+            if written:
+                values = [*_list_keys(written), [put.value for put in written]]
+                connection.execute(self._build(_PUT), values)
+            self._write_logs(connection, logs, retried)
+        return versions
+
+    def _merge(self, connection: Connection, merges: Sequence[Merge]) -> dict[tuple[str, str], int]:
+        versions = {(one.kind, one.key): one.seen.number + 1 for one in merges}
+        values = [[one.build_value() for one in merges], [one.seen.number + 1 for one in merges]]
+        statement = self._build(_MERGE)
+        found = connection.execute(statement, [*_list_keys(merges), *values]).fetchall()
+        done = {(_decode(kind), _decode(key)) for kind, key in found}
+        for one in merges:
+            if (one.kind, one.key) not in done:
+                versions[one.kind, one.key] = self._join(connection, one)
+        return versions
+
+    def _join(self, connection: Connection, merge: Merge) -> int:
+        """Join a value with the one that another replica has written; return the version."""
+        kind, key = _encode(merge.kind), _encode(merge.key)
+        with connection.transaction():
+            row = connection.execute(self._build(_LOCK_ROW), (kind, key), binary=True).fetchone()
+            value = merge.build_value() if row is None else merge.join_value(row[0])
+            version = 1 if row is None else int(row[1]) + 1
+            connection.execute(self._build(_REPLACE), (kind, key, value, version), binary=True)
+        return version
+
+    def _write_logs(
+        self, connection: Connection, logs: Sequence[Append | Trim], retried: float | None
+    ) -> None:
+        added: list[Append] = []
+        for change in [*logs, None]:
+            if isinstance(change, Append):
+                added.append(change)
+                continue
+            if added:
+                self._append(connection, added, retried)
+                added = []
+            if change is not None:
+                last = LAST_NUMBER if change.through is None else change.through
+                values = {
+                    "kind": _encode(change.kind),
+                    "keep": max(change.keep, 0),
+                    "through": last,
+                }
+                connection.execute(self._build(_TRIM), values)
+
+    def _append(
+        self, connection: Connection, added: Sequence[Append], retried: float | None
+    ) -> None:
+        # The attempt that failed may have been committed: its answer was lost.
+        seconds = 0.0 if retried is None else time.monotonic() - retried + UNSURE_SECONDS
+        values = [[_encode(one.kind) for one in added], [one.value for one in added]]
+        connection.execute(self._build(APPEND), [*values, seconds, seconds])
+
+    def _find_settled(self, after: int) -> int:
+        """Return the number up to which everything is committed that ever will be."""
+        settled = after
+        for _ in range(SETTLE_TRIES):
+            last, held, older = self._fetch(_SETTLED, LOCK)[0]
+            if not older:
+                settled = last if held is None else min(last, held)
+                if settled == last:
+                    break
+            time.sleep(SETTLE_SECONDS)
+        return settled
+
+    def _report(self, changes: Sequence[Change]) -> None:
+        """Tell other replicas what has changed; those that do not hear it look for themselves."""
+        changed: dict[str, list[str]] = {}
+        for change in changes:
+            if change.kind in REPORTED_KINDS:
+                keys = changed.setdefault(change.kind, [])
+                if isinstance(change, Put | Merge):
+                    keys.append(change.key)
+        if changed:
+            # Not in the transaction of the change: PostgreSQL lets only one transaction with a
+            # notice commit at a time.
+            with suppress(StoreUnavailable):
+                self._notify(changed)
+
+    def _notify(self, changed: Mapping[str, Sequence[str]]) -> None:
+        text = json.dumps([self._id, changed])
+        if len(text) > NOTICE_BYTES:
+            text = json.dumps([self._id, {kind: [] for kind in changed}])
+        self._fetch("SELECT pg_notify(%s, %s)", self._channel, text)
+
+    # Connections.
+
+    def _build(self, statement: LiteralString) -> bytes:
+        built = self._statements.get(statement)
+        if built is None:
+            built = sql.SQL(statement).format(schema=self._schema).as_bytes(None)
+            self._statements[statement] = built
+        return built
+
+    def _fetch(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
+        built = self._build(statement)
+        return self._run(lambda one: one.execute(built, values, binary=True).fetchall(), TRIES)
+
+    def _run(self, work: Callable[[Connection], _T], tries: int = 1) -> _T:
+        """Do some work with a connection; work that only reads may be tried again."""
+        if self._pool.closed:
             raise UsageError(f"The store {self._place} is closed. Open it again.")
-        if self._connection is None or self._connection.closed:
-            self._connection = self._open_connection()
-        return self._connection
-
-    def _open_connection(self) -> Connection:
-        connection = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, prepare_threshold=1
-        )
-        try:
-            _migrate(connection, self._schema, self._place)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        with self._translate_errors():
+            for tries_left in reversed(range(tries)):
+                if time.monotonic() < self._rest_until:
+                    raise psycopg.OperationalError("it could not be reached a moment ago")
+                try:
+                    connection = self._pool.getconn()
+                except psycopg.OperationalError:
+                    self._rest_until = time.monotonic() + REST_SECONDS
+                    raise
+                try:
+                    return work(connection)
+                except psycopg.errors.ReadOnlySqlTransaction:
+                    # After a failover, the other connections lead to the former primary too.
+                    self._pool.drain()
+                    raise
+                except psycopg.OperationalError as error:
+                    if connection.closed:
+                        # After a restart of the database, the other connections are lost too.
+                        self._pool.drain()
+                    is_over = not connection.closed or isinstance(error, _TooSlow)
+                    if is_over or not tries_left:
+                        raise
+                finally:
+                    self._pool.putconn(connection)
+        raise AssertionError  # the last try returns or raises
 
     @property
     def _place(self) -> str:
@@ -178,26 +503,133 @@ class PostgresStore:
             raise StoreUnavailable(self._place, reason) from None
 
 
+class Listener:
+    """Hears in a thread what other replicas have changed.
+
+    After each connection, and whenever notices may have been lost, anything may have changed.
+    """
+
+    def __init__(
+        self, url: str, channel: str, own_id: str, on_change: OnChange, test: Callable[[], None]
+    ) -> None:
+        """`test` sends a notice that must arrive."""
+        self._url = url
+        self._channel = channel
+        self._own_id = own_id
+        self._on_change = on_change
+        self._test = test
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="toolscout-notices", daemon=True)
+
+    def start(self) -> None:
+        """Start to listen."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop to listen."""
+        self._is_closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        was_heard = True
+        while not self._is_closing.is_set():
+            try:
+                with _connect(self._url, CHECK_SECONDS) as connection:
+                    listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
+                    connection.execute(listen)
+                    self._on_change(None)
+                    was_heard = self._hear(connection)
+            except (psycopg.Error, StoreUnavailable) as error:
+                _log.debug("Notices of other replicas are not heard: %s", error)
+            if not was_heard:
+                _log.warning(
+                    "No notices arrive from the store, so this gateway looks for changes instead. "
+                    "Behind PgBouncer in transaction mode, set 'gateway.store_listen' to an "
+                    "address that leads to the database itself."
+                )
+                while not self._is_closing.wait(RETRY_SECONDS):
+                    self._on_change(None)
+            self._is_closing.wait(RETRY_SECONDS)
+
+    def _hear(self, connection: Connection) -> bool:
+        """Report notices until the connection is lost; return whether the tests arrived."""
+        while not self._is_closing.is_set():
+            self._test()
+            is_tested = False
+            until = time.monotonic() + CHECK_SECONDS
+            while not self._is_closing.is_set() and (left := until - time.monotonic()) > 0:
+                limit = min(left, RETRY_SECONDS) if is_tested else STATEMENT_SECONDS
+                for notice in connection.notifies(timeout=limit, stop_after=1):
+                    sender, changed = json.loads(notice.payload)
+                    is_tested = is_tested or sender == self._own_id
+                    if sender != self._own_id and changed:
+                        self._on_change({kind: set(keys) for kind, keys in changed.items()})
+                if not is_tested and time.monotonic() > until - CHECK_SECONDS + STATEMENT_SECONDS:
+                    return False
+        return True
+
+
+_OPTIONS: dict[str, Any] = {
+    "autocommit": True,
+    "connect_timeout": CONNECT_SECONDS,
+    # PgBouncer may send each statement over another connection.
+    "prepare_threshold": None,
+    **KEEP_ALIVE,
+}
+
+
+def _connect(url: str, seconds: float) -> Connection:
+    connection = Connection.connect(url, **_OPTIONS)
+    connection.seconds = seconds
+    return connection
+
+
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _migrate(connection: Connection, schema: str, place: str) -> None:
-    """Run the missing migrations in one transaction, one replica at a time."""
-    name = sql.Identifier(schema)
+def _decode(data: bytes) -> str:
+    return bytes(data).decode("utf-8", "surrogatepass")
+
+
+def _list_keys(changes: Sequence[Put | Merge]) -> list[Any]:
+    return [[_encode(one.kind) for one in changes], [_encode(one.key) for one in changes]]
+
+
+def _migrate(connection: Connection, schema: sql.Identifier, place: str) -> None:
+    """Take the missing steps in one transaction, one replica at a time."""
+
+    def run(statement: LiteralString, *values: int) -> psycopg.Cursor[_Row]:
+        return connection.execute(sql.SQL(statement).format(schema=schema), values)
+
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
-        connection.execute(sql.SQL("SET search_path TO {}").format(name))
-        connection.execute("CREATE TABLE IF NOT EXISTS layout (steps integer NOT NULL)")
-        row = connection.execute("SELECT max(steps) FROM layout").fetchone()
-        taken = int(row[0] or 0) if row else 0
-        if taken > len(MIGRATIONS):
-            known = len(MIGRATIONS)
-            reason = f"it was written by a newer toolscout (layout {taken}, known up to {known})"
+        run("SELECT pg_advisory_xact_lock(%s)", LOCK)
+        run("CREATE SCHEMA IF NOT EXISTS {schema}")
+        # Gateways of the first layout read this table, and refuse to start if it has more steps.
+        run("CREATE TABLE IF NOT EXISTS {schema}.layout (steps integer NOT NULL)")
+        run(
+            """CREATE TABLE IF NOT EXISTS {schema}.migrations (
+                number integer PRIMARY KEY, oldest_code integer NOT NULL,
+                made_at timestamptz NOT NULL DEFAULT now()
+            )"""
+        )
+        first = run("SELECT coalesce(max(steps), 0) FROM {schema}.layout").fetchone()
+        known = run(
+            "SELECT coalesce(max(number), 0), coalesce(max(oldest_code), 0) "
+            "FROM {schema}.migrations"
+        ).fetchone()
+        assert first is not None
+        assert known is not None
+        taken = max(first[0], known[0])
+        if max(first[0], known[1]) > len(POSTGRES):
+            reason = (
+                f"it was written by a newer toolscout (layout {taken}, known up to {len(POSTGRES)})"
+            )
             raise StoreUnavailable(place, reason)
-        for statements in MIGRATIONS[taken:]:
+        for number, statements in enumerate(POSTGRES[taken:], taken + 1):
             for statement in statements:
-                connection.execute(statement)
-        if taken < len(MIGRATIONS):
-            connection.execute("INSERT INTO layout (steps) VALUES (%s)", (len(MIGRATIONS),))
+                run(statement)
+            run("INSERT INTO {schema}.migrations VALUES (%s, %s)", number, OLDEST_CODE)
+        if not first[0]:
+            run("INSERT INTO {schema}.layout VALUES (1)")

@@ -9,12 +9,15 @@ across a `fork`.
 import os
 import sqlite3
 import threading
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from toolscout.errors import InvalidFile, UsageError
+from toolscout.stores.migrations import APPLICATION_ID, SQLITE
+from toolscout.stores.store import Append, Change, Merge, OnChange, Put, Trim, Version
 
 BUSY_TIMEOUT_SECONDS = 10.0
 OWNER_ONLY = 0o600
@@ -22,31 +25,14 @@ ROWS_AT_ONCE = 256
 OPENING_TRIES = 20
 LAST_NUMBER = 2**63 - 1
 
-APPLICATION_ID = 0x54534354
-"""Marks a file as ours, so that we never write to another program's database."""
-
-# A file's `user_version` records how many of these ran. Never change or remove one: append.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        # Keys are blobs, because SQLite refuses lone surrogates in text.
-        """CREATE TABLE entries (
-            kind TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, key)
-        )""",
-        f"PRAGMA application_id = {APPLICATION_ID}",
-    ),
-    (
-        # AUTOINCREMENT never reuses the number of a trimmed value.
-        """CREATE TABLE records (
-            number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, value BLOB NOT NULL
-        )""",
-        "CREATE INDEX records_by_kind ON records (kind, number)",
-    ),
-)
-
+_READ = "SELECT value, version FROM entries WHERE kind = ? AND key = ?"
+_DELETE = "DELETE FROM entries WHERE kind = ? AND key = ?"
 _WRITE = """
-    INSERT INTO entries (kind, key, value) VALUES (?, ?, ?)
-    ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value
+    INSERT INTO entries (kind, key, value, written_at, version) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (kind, key) DO UPDATE SET
+        value = excluded.value, written_at = excluded.written_at, version = version + 1
 """
+_APPEND = "INSERT INTO records (kind, value, written_at) VALUES (?, ?, ?)"
 _SCAN = "SELECT number, value FROM records WHERE kind = ? AND number > ? ORDER BY number LIMIT ?"
 _SCAN_BACK = (
     "SELECT number, value FROM records WHERE kind = ? AND number < ? ORDER BY number DESC LIMIT ?"
@@ -55,6 +41,10 @@ _TRIM = """
     DELETE FROM records WHERE kind = ?1 AND number <= ?3 AND number <= (
         SELECT number FROM records WHERE kind = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2
     )
+"""
+_CLAIM = """
+    INSERT INTO claims (name, owner, until) VALUES (?1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3 WHERE owner = ?2 OR until <= ?4
 """
 
 _CHECK = ("cannot be used", "Check the path, the file and the free space.")
@@ -85,17 +75,16 @@ class SqliteStore:
 
     def read(self, kind: str, key: str) -> bytes | None:
         """Return the value of a key, or None."""
-        found = self._run(
-            "SELECT value FROM entries WHERE kind = ? AND key = ?", kind, _encode(key)
-        )
-        return found[0][0] if found else None
+        return self.read_version(kind, key)[0]
+
+    def read_version(self, kind: str, key: str) -> tuple[bytes | None, Version]:
+        """Return the value of a key, or None, and its version for a later `Merge`."""
+        found = self._run(_READ, kind, _encode(key))
+        return (found[0][0], Version(found[0][1])) if found else (None, Version())
 
     def write(self, kind: str, key: str, value: bytes | None) -> None:
         """Write a value over the previous one; None deletes it."""
-        if value is None:
-            self._run("DELETE FROM entries WHERE kind = ? AND key = ?", kind, _encode(key))
-        else:
-            self._run(_WRITE, kind, _encode(key), value)
+        self.write_all([Put(kind, key, value)])
 
     def keys(self, kind: str) -> list[str]:
         """Return the keys of a kind, sorted."""
@@ -104,7 +93,7 @@ class SqliteStore:
 
     def append(self, kind: str, value: bytes) -> None:
         """Add a value to the log of a kind, with a higher number than every value before it."""
-        self._run("INSERT INTO records (kind, value) VALUES (?, ?)", kind, value)
+        self.write_all([Append(kind, value)])
 
     def scan(self, kind: str, after: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield the values of a log with their numbers above `after`, oldest first."""
@@ -125,7 +114,37 @@ class SqliteStore:
 
         Values with a higher number than `through` stay.
         """
-        self._run(_TRIM, kind, max(keep, 0), LAST_NUMBER if through is None else through)
+        self.write_all([Trim(kind, keep, through)])
+
+    def write_all(self, changes: Sequence[Change]) -> None:
+        """Make several changes, all of them or none; those of a log in their order."""
+        with self._open_transaction() as connection:
+            now = time.time()
+            merged = [_write(connection, change, now) for change in changes]
+        for change, version in zip(changes, merged, strict=True):
+            if isinstance(change, Merge):
+                change.seen.number = version
+
+    def expire(self, kind: str, seconds: float) -> int:
+        """Delete what was last written longer ago, values and log; return how many there were."""
+        before = time.time() - seconds
+        deleted = 0
+        with self._open_transaction() as connection:
+            for table in ("entries", "records"):
+                statement = f"DELETE FROM {table} WHERE kind = ? AND written_at < ?"
+                deleted += connection.execute(statement, (kind, before)).rowcount
+        return deleted
+
+    def claim(self, name: str, owner: str, seconds: float) -> bool:
+        """Reserve a name for its owner for some seconds; return False if another one has it."""
+        now = time.time()
+        with self._open_transaction() as connection:
+            values = (_encode(name), owner, now + seconds, now)
+            return connection.execute(_CLAIM, values).rowcount == 1
+
+    def listen(self, on_change: OnChange) -> bool:
+        """Return False: SQLite does not tell what other processes change."""
+        return False
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -142,9 +161,43 @@ class SqliteStore:
 
     def _run(self, statement: str, *values: str | int | bytes) -> list[Any]:
         with self._lock, _translate_errors(self._path):
-            if self._connection is None:
-                raise UsageError(f"The store {str(self._path)!r} is closed. Open it again.")
-            return self._connection.execute(statement, values).fetchall()
+            return self._get_connection().execute(statement, values).fetchall()
+
+    @contextmanager
+    def _open_transaction(self) -> Generator[sqlite3.Connection]:
+        with self._lock, _translate_errors(self._path), self._get_connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+
+    def _get_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise UsageError(f"The store {str(self._path)!r} is closed. Open it again.")
+        return self._connection
+
+
+def _write(connection: sqlite3.Connection, change: Change, now: float) -> int:
+    """Make one change; return the version of a merged value."""
+    match change:
+        case Put(kind, key, None):
+            connection.execute(_DELETE, (kind, _encode(key)))
+        case Put(kind, key, value):
+            connection.execute(_WRITE, (kind, _encode(key), value, now, 1))
+        case Merge(kind, key, _, seen):
+            found = connection.execute(_READ, (kind, _encode(key))).fetchone()
+            version = seen.number
+            if found is None or found[1] == version:
+                value = change.build_value()
+            else:
+                value = change.join_value(found[0])
+                version = found[1]
+            connection.execute(_WRITE, (kind, _encode(key), value, now, version + 1))
+            return version + 1
+        case Append(kind, value):
+            connection.execute(_APPEND, (kind, value, now))
+        case Trim(kind, keep, through):
+            last = LAST_NUMBER if through is None else through
+            connection.execute(_TRIM, (kind, max(keep, 0), last))
+    return 0
 
 
 def _encode(key: str) -> bytes:
@@ -187,14 +240,14 @@ def _open_connection(path: Path) -> sqlite3.Connection:
         with connection:  # commits, or rolls back if an error is raised
             connection.execute("BEGIN")
             version = _read_version(connection, path)
-        if version < len(MIGRATIONS):
+        if version < len(SQLITE):
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
                 # Read the version again: another process may have migrated the file meanwhile.
-                for statements in MIGRATIONS[_read_version(connection, path) :]:
+                for statements in SQLITE[_read_version(connection, path) :]:
                     for statement in statements:
                         connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+                connection.execute(f"PRAGMA user_version = {len(SQLITE)}")
         _enable_write_ahead_log(connection)
         # Safe if the process is killed. A power cut may lose the last writes, but not the file.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -213,10 +266,10 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
         raise InvalidFile(
             str(path), "is a database of another program", remedy="Choose another path."
         )
-    if version > len(MIGRATIONS):
+    if version > len(SQLITE):
         raise InvalidFile(
             str(path),
-            f"was written by a newer toolscout (layout {version}, known up to {len(MIGRATIONS)})",
+            f"was written by a newer toolscout (layout {version}, known up to {len(SQLITE)})",
             remedy="Update toolscout, or choose another path.",
         )
     return version

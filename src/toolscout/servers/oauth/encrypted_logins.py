@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from toolscout.config.documents import OWNER_ONLY
 from toolscout.config.servers import ServerConfig
 from toolscout.errors import InvalidConfig, InvalidFile
-from toolscout.servers.oauth.tokens import StoredLogin, hash_server
+from toolscout.servers.oauth.tokens import LoginStorage, StoredLogin, TokenFile, hash_server
 from toolscout.stores.store import Store
 
 LOGIN_KIND = "login"
@@ -39,14 +39,37 @@ class EncryptedLogins:
     a file in `folder` that only its owner can read. Everything here blocks.
     """
 
-    def __init__(self, store: Store, keys: Sequence[str] = (), *, folder: Path | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keys: Sequence[str] = (),
+        *,
+        folder: Path | None,
+        is_shared: bool = False,
+    ) -> None:
+        """`is_shared` says that other gateways use this store too, so it has all logins."""
+        self.is_shared = is_shared and bool(keys)
         self._store = store
         self._folder = folder
+        self._owner = secrets.token_hex(8)
         self._keys = {_hash_key(key): AESGCM(key) for key in map(_parse_key, keys)}
 
     def find(self, config: ServerConfig, principal: str) -> "UserLogin":
         """Return a principal's login at a server whose references are resolved."""
         return UserLogin(self, config, principal)
+
+    def find_storage(self, config: ServerConfig) -> LoginStorage | None:
+        """Return where the login that serves everybody at a server is kept.
+
+        That is the store if other gateways use it too, and a file otherwise. A login that is in a
+        file from before is taken over.
+        """
+        file = None if self._folder is None else TokenFile(self._folder, config)
+        return UserLogin(self, config, "", file=file) if self.is_shared else file
+
+    def claim(self, key: str, seconds: float) -> bool:
+        """Reserve the renewal of a login; return False if another gateway renews it."""
+        return self._store.claim(f"{LOGIN_KIND}/{key}", self._owner, seconds)
 
     def forget_server(self, config: ServerConfig) -> list[str]:
         """Delete the logins of all principals at a server whose references are resolved.
@@ -104,11 +127,18 @@ class EncryptedLogins:
 
 
 class UserLogin:
-    """One principal's login at a server."""
+    """One principal's login at a server, or everybody's if the principal has no name."""
 
     def __init__(
-        self, encrypted_logins: EncryptedLogins, config: ServerConfig, principal: str
+        self,
+        encrypted_logins: EncryptedLogins,
+        config: ServerConfig,
+        principal: str,
+        *,
+        file: TokenFile | None = None,
     ) -> None:
+        """`file` has the login from before it was kept in the store."""
+        self._file = file
         self.principal = principal
         self.key = f"{hash_server(config)}/{principal}"
         self._encrypted_logins = encrypted_logins
@@ -122,6 +152,10 @@ class UserLogin:
     def load(self) -> StoredLogin | None:
         """Return the login that is stored now; this blocks."""
         plain = self._encrypted_logins.read(self.key)
+        former = self._file.read() if plain is None and self._file is not None else None
+        if former is not None:
+            self.write(former)
+            return former
         try:
             self._known = None if plain is None else StoredLogin.model_validate_json(plain)
         except ValidationError:
@@ -140,9 +174,15 @@ class UserLogin:
     def forget(self) -> bool:
         """Delete the login, and return whether there was one."""
         was_there = self._encrypted_logins.has(self.key)
+        if self._file is not None:
+            was_there = self._file.forget() or was_there
         self._encrypted_logins.write(self.key, None)
         self._known = None
         return was_there
+
+    def claim(self, seconds: float) -> bool:
+        """Reserve the renewal of the tokens; return False if another gateway renews them."""
+        return self._encrypted_logins.claim(self.key, seconds)
 
 
 def _parse_key(text: str) -> bytes:

