@@ -1,0 +1,1 @@
+"""Programs: code that a model writes, run in processes of their own."""

@@ -1,0 +1,406 @@
+"""`Workers`: processes that run the programs of models, within limits.
+
+A program is written in the Python subset of pydantic-monty, which has no files, no network and no
+environment. It stops at each function that it does not define itself; `Workers.run` then asks its
+caller for the value, which decides what the program may do. A program that crashes or hangs costs
+its process and nothing else. Needs the `programs` extra, imported with the first program.
+"""
+
+import asyncio
+import concurrent.futures
+import importlib
+import importlib.util
+import io
+import threading
+import tokenize
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from toolscout.errors import (
+    NOT_IN_SUBSET,
+    OUTSIDE_SUBSET,
+    VALUE_TOO_DEEP,
+    VALUE_TOO_LARGE,
+    MissingExtra,
+    ProgramFailed,
+    ProgramStopped,
+)
+from toolscout.names import to_error_text, to_one_line
+from toolscout.schemas import Json, has_few_values
+from toolscout.settings import Programs, Settings
+
+MODULE = "pydantic_monty"
+CODE_CHARS = 40_000
+"""The longest program."""
+SOURCE_CHARS = 120
+REASON_CHARS = 1_200
+VALUES_LIMIT = 200_000
+"""Values in an argument or a result of a program; more would take long to copy."""
+SMALL_VALUE = 2_000
+"""Values that are copied within a few milliseconds."""
+NESTING_LIMIT = 100
+LOOKUPS = 4
+"""Names that a program may look up for each call that it may make."""
+WAIT_SECONDS = 5.0
+"""How long a program waits for a free process."""
+GRACE_SECONDS = 1.0
+"""How long a process may go on after a limit before it is killed."""
+CHECKOUTS = 500
+"""Programs that one process runs before a new one takes its place."""
+MEGABYTE = 1_000_000
+_NUMBER_BITS = 4_096
+"""Longer integers cannot be written as JSON in a useful time."""
+
+
+class CallRaised(Exception):
+    """Raised by whoever answers a call: the program gets an exception of this kind."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind, self.message = kind, message
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall:
+    """A call of a function that the program does not define itself."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    keywords: Json = field(default_factory=dict[str, Any])
+
+
+Answer = Callable[[FunctionCall], Coroutine[Any, Any, object]]
+"""Returns the value of a call as JSON, or raises `CallRaised`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a program gave."""
+
+    value: object = None
+    """Its last expression, as JSON."""
+    printed: str = ""
+    dropped: int = 0
+    """Characters that it printed beyond the limit."""
+
+
+class Workers:
+    """A pool of processes for programs, started with the first. Any event loop may use it."""
+
+    def __init__(self) -> None:
+        self._opening: concurrent.futures.Future[Any] | None = None
+        """The pool, once its processes have started."""
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+
+    async def run(
+        self,
+        code: str,
+        *,
+        options: Programs,
+        owner: str,
+        has_function: Callable[[str], bool],
+        answer: Answer,
+        variables: Json | None = None,
+    ) -> Finished:
+        """Run a program to its end; raises `ProgramFailed` or `ProgramStopped`.
+
+        `owner` is for whom it runs, who gets half of the processes at most. `has_function` tells
+        whether a name is one that `answer` knows. Calls run one after the other, and in a program
+        that uses `await`, all that it awaits at the same time. `variables` exist from the start.
+        """
+        if len(code) > CODE_CHARS:
+            raise ProgramStopped.from_length(CODE_CHARS)
+        monty: Any = importlib.import_module(MODULE)
+        with self._take_place(owner, options.workers):
+            pool = await self._open(monty, options)
+            printer = _Printer(options.output_chars)
+            limits = {
+                "max_feed_duration_secs": options.seconds,
+                "max_memory": options.memory_mb * MEGABYTE,
+                "max_recursion_depth": options.recursion,
+                "max_suspensions": options.calls * LOOKUPS,
+            }
+            run = _Run(monty, options, has_function, answer, is_async=has_await(code))
+            try:
+                async with pool.checkout(script_name="program", limits=limits) as session:
+                    step = await session.feed_start(
+                        code, inputs=variables or {}, print_callback=printer
+                    )
+                    value = await run.finish(step)
+            except monty.MontyError as error:
+                raise _explain(monty, error, options, code) from None
+            except CallRaised as error:  # of the last value
+                raise ProgramFailed(error.kind, error.message) from None
+            except TimeoutError as error:
+                if "checkout timeout" in str(error):
+                    raise ProgramStopped.from_busy() from None
+                raise
+            finally:
+                await run.close()
+        return Finished(value=value, printed=printer.text, dropped=printer.dropped)
+
+    async def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            opening = self._opening
+            self._opening = None
+        if opening is not None:
+            pool = await asyncio.wrap_future(opening)
+            await pool.__aexit__(None, None, None)
+
+    async def _open(self, monty: Any, options: Programs) -> Any:
+        mine: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        with self._lock:
+            opening = self._opening or mine
+            self._opening = opening
+        if opening is mine:
+            return await self._start(monty, options, mine)
+        return await asyncio.shield(asyncio.wrap_future(opening))
+
+    async def _start(
+        self, monty: Any, options: Programs, opening: "concurrent.futures.Future[Any]"
+    ) -> Any:
+        pool = monty.AsyncMonty(
+            min_processes=1,
+            max_processes=options.workers,
+            checkout_timeout=WAIT_SECONDS,
+            max_checkouts_per_worker=CHECKOUTS,
+            feed_duration_limit_grace=GRACE_SECONDS,
+            turn_duration_limit_grace=GRACE_SECONDS,
+        )
+        try:
+            await pool.__aenter__()
+        except BaseException as error:
+            with self._lock:
+                self._opening = None  # the next program tries again
+            opening.set_exception(error)
+            raise
+        opening.set_result(pool)
+        return pool
+
+    @contextmanager
+    def _take_place(self, owner: str, workers: int) -> Generator[None]:
+        """Count a program of an owner while it runs, or raise `ProgramStopped`."""
+        with self._lock:
+            if self._running[owner] >= max(1, workers // 2):
+                raise ProgramStopped.from_busy()
+            self._running[owner] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running[owner] -= 1
+                if not self._running[owner]:
+                    del self._running[owner]
+
+
+class _Run:
+    """Drives one program from call to call."""
+
+    def __init__(
+        self,
+        monty: Any,
+        options: Programs,
+        has_function: Callable[[str], bool],
+        answer: Answer,
+        *,
+        is_async: bool,
+    ) -> None:
+        self._monty = monty
+        self._options = options
+        self._has_function = has_function
+        self._answer = answer
+        self._is_async = is_async
+        self._made = 0
+        self._promised: dict[int, FunctionCall] = {}
+        """Calls that begin when the program comes to an `await`."""
+        self._started: dict[int, asyncio.Task[Json]] = {}
+
+    async def finish(self, step: Any) -> object:
+        """Answer every stop of the program; return its last value as JSON."""
+        monty = self._monty
+        while not isinstance(step, monty.MontyComplete):
+            if isinstance(step, monty.AsyncFunctionSnapshot):
+                step = await self._answer_call(step)
+            elif isinstance(step, monty.AsyncNameLookupSnapshot):
+                step = await self._look_up(step)
+            else:
+                step = await step.resume(await self._settle(step.pending_call_ids))
+        if self._started:  # a call that was begun must not be cut off
+            await asyncio.wait(self._started.values())
+        return await _copy_value(step.output)
+
+    async def close(self) -> None:
+        """Cancel the calls of a program that was stopped."""
+        for task in self._started.values():
+            task.cancel()
+        await asyncio.gather(*self._started.values(), return_exceptions=True)
+
+    async def _answer_call(self, step: Any) -> Any:
+        if step.is_os_function:
+            return await step.resume_not_handled()
+        self._made += 1
+        if self._made > self._options.calls:
+            raise ProgramStopped.from_calls(self._options.calls)
+        try:
+            call = FunctionCall(
+                name=str(step.function_name),
+                arguments=tuple(await _copy_value(step.args)),
+                keywords=await _copy_value(step.kwargs),
+            )
+        except CallRaised as error:
+            return await step.resume(_to_exception(error))
+        if self._is_async and self._has_function(call.name):
+            self._promised[step.call_id] = call
+            return await step.resume({"future": ...})
+        return await step.resume(await self._make(call))
+
+    async def _look_up(self, step: Any) -> Any:
+        name = str(step.variable_name)
+        if step.object_id is not None or not self._has_function(name):
+            return await step.resume()
+
+        def do_nothing() -> None:
+            """Stand for a function of which the program only has the name."""
+
+        do_nothing.__name__ = name
+        return await step.resume(value=do_nothing)
+
+    async def _settle(self, ids: Sequence[int]) -> dict[int, Json]:
+        """Start the calls that the program has made; return the results of those that have ended.
+
+        The program is at an `await`; one that never gets to any makes no call, as in Python.
+        """
+        for id_ in sorted(ids):
+            if id_ in self._promised:
+                self._started[id_] = asyncio.create_task(self._make(self._promised.pop(id_)))
+        waiting = [self._started[id_] for id_ in ids]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        ended = [id_ for id_ in ids if self._started[id_].done()]
+        return {id_: self._started.pop(id_).result() for id_ in ended}
+
+    async def _make(self, call: FunctionCall) -> Json:
+        try:
+            return {"return_value": await self._answer(call)}
+        except CallRaised as error:
+            return _to_exception(error)
+
+
+class _Printer:
+    """Collects what a program prints, as far as there is room."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[str] = []
+        self._length = 0
+        self.dropped = 0
+
+    def __call__(self, stream: str, text: str) -> None:
+        kept = text[: max(0, self._limit - self._length)]
+        self._parts.append(kept)
+        self._length += len(kept)
+        self.dropped += len(text) - len(kept)
+
+    @property
+    def text(self) -> str:
+        """What was printed."""
+        return "".join(self._parts)
+
+
+def check_programs(settings: Settings) -> None:
+    """Raise `MissingExtra` if settings want programs that cannot run here; imports nothing."""
+    if settings.programs.enabled and importlib.util.find_spec(MODULE) is None:
+        raise MissingExtra("pydantic-monty", extra="programs")
+
+
+def has_await(code: str) -> bool:
+    """Tell whether a program uses `await`, outside of texts and comments."""
+    if "await" not in code:
+        return False
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return True  # the worker says what is wrong with it
+    return any(token.type == tokenize.NAME and token.string == "await" for token in tokens)
+
+
+async def _copy_value(value: object) -> Any:
+    """Return a value as JSON without holding up the event loop."""
+    if has_few_values(value, SMALL_VALUE):
+        return to_json_value(value)
+    return await asyncio.to_thread(to_json_value, value)
+
+
+def to_json_value(value: object) -> Any:
+    """Return a value of a program as JSON; raises `CallRaised` if it is too large or too deep.
+
+    Tuples and sets become lists. Other values that JSON does not have become their text.
+    """
+    return _JsonCopy().copy(value, NESTING_LIMIT)
+
+
+class _JsonCopy:
+    """Copies one value; a list that occurs many times in it counts each time."""
+
+    def __init__(self) -> None:
+        self._left = VALUES_LIMIT
+
+    def copy(self, value: object, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise CallRaised("ValueError", VALUE_TOO_LARGE)
+        if value is None or isinstance(value, bool | float):
+            return value
+        if isinstance(value, str):
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        if isinstance(value, int):
+            return value if value.bit_length() <= _NUMBER_BITS else hex(value)
+        if depth == 0:
+            raise CallRaised("ValueError", VALUE_TOO_DEEP)
+        if isinstance(value, Mapping):
+            table = cast("Mapping[object, object]", value)
+            return {_to_key(key): self.copy(item, depth - 1) for key, item in table.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            items = cast("Sequence[object]", value)
+            return [self.copy(item, depth - 1) for item in items]
+        return to_one_line(str(value), REASON_CHARS)
+
+
+def _to_key(key: object) -> str:
+    return key if isinstance(key, str) else to_one_line(str(key), REASON_CHARS)
+
+
+def _to_exception(error: CallRaised) -> Json:
+    return {"exc_type": error.kind, "message": error.message}
+
+
+def _explain(
+    monty: Any, error: Any, options: Programs, code: str
+) -> ProgramFailed | ProgramStopped:
+    """Return why a program ended, in words for the model."""
+    if isinstance(error, monty.MontyCrashedError):
+        if error.timed_out:
+            return ProgramStopped.from_time(options.seconds)
+        return ProgramStopped.from_crash()
+    kind, _, reason = str(error).partition(": ")
+    if isinstance(error, monty.MontySyntaxError):
+        kind, reason = "SyntaxError", str(error)
+    elif kind == "TimeoutError" and "time limit exceeded" in reason:
+        return ProgramStopped.from_time(options.seconds)
+    elif kind == "MemoryError":
+        return ProgramStopped.from_memory(options.memory_mb)
+    elif kind == "RuntimeError" and "suspension" in reason:
+        return ProgramStopped.from_calls(options.calls)
+    reason = reason.replace(OUTSIDE_SUBSET, NOT_IN_SUBSET)
+    has_lines = isinstance(error, monty.MontySyntaxError | monty.MontyRuntimeError)
+    frames: list[Any] = error.traceback() if has_lines else []
+    line: int = frames[-1].line if frames else 0
+    lines = code.splitlines()
+    source = to_one_line(lines[line - 1], SOURCE_CHARS) if 0 < line <= len(lines) else ""
+    return ProgramFailed(
+        kind, to_error_text(reason, REASON_CHARS, keep_lines=True), line=line, source=source
+    )
