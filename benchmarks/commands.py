@@ -6,6 +6,7 @@ Results go to stdout, progress and remarks to stderr.
 import json
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -18,11 +19,32 @@ from benchmarks import fitting, report
 from benchmarks.daemon import measure_sharing
 from benchmarks.footprints import measure_import, measure_memory
 from benchmarks.gateway import measure_hops, measure_trust
+from benchmarks.hints import measure_hint_costs, tabulate_hint_costs
 from benchmarks.leads import compute_leads, json_from_leads
+from benchmarks.learning import measure_learning, tabulate_gains
 from benchmarks.nonsense import measure_nonsense, tabulate_nonsense
+from benchmarks.programs import (
+    measure_modes,
+    measure_speed_of_programs,
+    tabulate_modes,
+    tabulate_rounds,
+    tabulate_speed,
+)
 from benchmarks.replies import measure_replies, sample_queries
+from benchmarks.scale import (
+    Model,
+    Site,
+    constants_from_json,
+    json_from_scale,
+    measure_constants,
+    replay_day,
+    tabulate_constants,
+    tabulate_days,
+    tabulate_needs,
+)
 from benchmarks.scanner import measure_catalog, measure_samples, tabulate_scanned
 from benchmarks.sdks import compare_sdks, tabulate_comparison
+from benchmarks.skills import measure_prompts, measure_skills, tabulate_skills, write_skills
 from benchmarks.speed import DEFAULT_SYSTEMS, measure_speed
 from benchmarks.systems import PACKAGES, SYSTEM_NAMES, find_installed, make_system
 from benchmarks.workloads import read_workload
@@ -37,9 +59,10 @@ from toolscout.cli.evaluate import (
 from toolscout.cli.inputs import catalog_from_tools
 from toolscout.cli.output import show_bar, show_bars
 from toolscout.cli.tokens import measure_costs
-from toolscout.evaluate.datasets import read_dataset, read_datasets
+from toolscout.evaluate.datasets import Dataset, read_dataset, read_datasets
 from toolscout.evaluate.quality import Table, measure_quality, summarize, tabulate_metric
 from toolscout.scout import Scout
+from toolscout.search.fusion import choose_fusion
 from toolscout.tools import Tool
 
 ALL_SYSTEMS = "all"
@@ -156,9 +179,26 @@ def quality(
     metavar="DIR",
     help="Fit each dataset a second time among 4,000 random tools of this one.",
 )
+@click.option(
+    "--hints",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="Fit with all and half of the hints as well: those in NAME.jsonl.gz, or shipped ones.",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep the weights of definitions as they are, and fit only those of hints.",
+)
 @figures_option
 def fit(
-    folders: tuple[Path, ...], encoder: str, limit: int, strangers: Path | None, as_json: bool
+    folders: tuple[Path, ...],
+    encoder: str,
+    limit: int,
+    strangers: Path | None,
+    hints: Path | None,
+    keep: bool,
+    as_json: bool,
 ) -> None:
     """Fit the weights and the calibration of the fusion.
 
@@ -170,7 +210,9 @@ def fit(
       python -m benchmarks fit data/metatool data/azure_mcp --encoder none --limit 200
     """
     datasets = read_datasets(folders)
-    foreign = fitting.sample_strangers(read_dataset(strangers).tools) if strangers else ()
+    foreign: Sequence[Tool] = ()
+    if strangers:
+        foreign = fitting.sample_strangers(_read_hinted(read_dataset(strangers), hints).tools)
     chosen = fitting.make_encoder(encoder)
     with show_bars() as progress:
         build = partial(
@@ -180,17 +222,28 @@ def fit(
             strangers=foreign,
             progress=progress,
         )
-        sets = [build(dataset) for dataset in datasets]
-    found = fitting.fit(sets, chosen.family if chosen else "")
-    left_out = (
-        fitting.cross_validate(sets, chosen.family if chosen else "") if len(sets) > 1 else {}
-    )
+        hinted = [_read_hinted(dataset, hints) for dataset in datasets]
+        sets = [
+            build(dataset, hinting=hinting)
+            for dataset in hinted
+            for hinting in fitting.Hinting
+            if hinting is fitting.Hinting.NONE or any(tool.hint for tool in dataset.tools)
+        ]
+    family = chosen.family if chosen else ""
+    present = choose_fusion(family) if keep else None
+    found = fitting.fit(sets, family, present)
+    left_out = fitting.cross_validate(sets, family, present) if len(datasets) > 1 else {}
     strangers_option = [strangers] if strangers else []
     _print_figures(
         fitting.to_json(found, left_out),
         [report.tabulate_fit(left_out)],
         command=_repeat_command(
-            "fit", *folders, encoder=[encoder], limit=[limit], strangers=strangers_option
+            "fit",
+            *folders,
+            encoder=[encoder],
+            limit=[limit],
+            strangers=strangers_option,
+            hints=[hints] if hints else [],
         ),
         as_json=as_json,
     )
@@ -312,6 +365,180 @@ def nonsense(
         {"datasets": [asdict(one) for one in found]},
         [tabulate_nonsense(found)],
         command=_repeat_command("nonsense", *folders, count=[count]),
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
+@main.command()
+@figures_option
+@save_option
+def skills(as_json: bool, save_file: Path | None) -> None:
+    """Measure how well 500 skills are found, and what they cost in every prompt.
+
+    \b
+    Example:
+      python -m benchmarks skills
+    """
+    with tempfile.TemporaryDirectory() as place:
+        quality = measure_skills(Scout({"skills": write_skills(Path(place)).tools}))
+    costs = measure_prompts()
+    _print_figures(
+        {"quality": list(map(asdict, quality)), "prompts": list(map(asdict, costs))},
+        tabulate_skills(quality, costs),
+        command=_repeat_command("skills"),
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
+@main.command()
+@click.argument("catalog", type=click.Path(path_type=Path, exists=True))
+@click.argument("queries", type=click.Path(path_type=Path, exists=True))
+@click.option("--limit", type=click.IntRange(min=1), default=400, show_default=True, metavar="N")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, metavar="N")
+@figures_option
+def hints(catalog: Path, queries: Path, limit: int, rounds: int, as_json: bool) -> None:
+    """Measure what the shipped hints cost a search over CATALOG.
+
+    Asks N queries of the dataset QUERIES, with and without hints in turns.
+
+    \b
+    Example:
+      python -m benchmarks hints data/mcp_catalog data/mcp_zero
+    """
+    texts = [query.text for query in read_dataset(queries).sample(limit).queries]
+    found = measure_hint_costs(read_dataset(catalog), texts, rounds)
+    _print_figures(
+        asdict(found),
+        [tabulate_hint_costs(found)],
+        command=_repeat_command("hints", catalog, queries, limit=[limit], rounds=[rounds]),
+        as_json=as_json,
+    )
+
+
+@main.command()
+@folders_argument
+@limit_option
+@figures_option
+@save_option
+def programs(
+    folders: tuple[Path, ...], limit: int | None, as_json: bool, save_file: Path | None
+) -> None:
+    """Measure what programs cost and save, compared with calls one by one.
+
+    Simulates an agent that makes no mistakes, on tasks whose tools are known, with generated
+    results, and measures how fast programs are on this machine.
+
+    \b
+    Example:
+      python -m benchmarks programs data/nestful data/bfcl_multi_turn data/seal_tools --limit 200
+    """
+    found = [
+        row
+        for dataset in read_datasets(folders)
+        for row in measure_modes(dataset, limit=limit or len(dataset.queries))
+    ]
+    speed = measure_speed_of_programs()
+    _print_figures(
+        {"modes": [row.to_json() for row in found], "speed": speed.to_json()},
+        [
+            tabulate_modes(found, wants_all=False),
+            tabulate_modes(found, wants_all=True),
+            tabulate_rounds(found),
+            tabulate_speed(speed),
+        ],
+        command=_repeat_command("programs", *folders, limit=[limit] if limit else []),
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
+@main.command()
+@folders_argument
+@click.option(
+    "--log",
+    "log_folder",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="A dataset of the same tools whose queries were asked in the past.",
+)
+@click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    type=click.Choice(["static", "none"]),
+    help="Measure only this encoder; may be repeated.",
+)
+@click.option(
+    "--calls",
+    "counts",
+    multiple=True,
+    type=click.IntRange(min=1),
+    default=(1_000, 5_000),
+    show_default=True,
+    metavar="N",
+    help="Learn from N past calls; may be repeated.",
+)
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    metavar="SHARE",
+    help="The share of the tools that never get a call.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=600,
+    show_default=True,
+    metavar="N",
+    help="Ask N queries of each dataset, always the same ones.",
+)
+@figures_option
+@save_option
+def learning(
+    folders: tuple[Path, ...],
+    log_folder: Path | None,
+    encoders: tuple[str, ...],
+    counts: tuple[int, ...],
+    held_out: float,
+    limit: int,
+    as_json: bool,
+    save_file: Path | None,
+) -> None:
+    """Measure what learning from past calls gives, and what it costs tools without any.
+
+    Some tools never get a call. Past calls come from one part of each dataset's queries,
+    or from --log; the others are asked with and without learning.
+
+    \b
+    Example:
+      python -m benchmarks learning data/metatool data/azure_mcp --calls 1000
+      python -m benchmarks learning data/mcp_requests_search --log data/mcp_requests_task
+    """
+    logged = read_dataset(log_folder) if log_folder else None
+    found = [
+        measure_learning(
+            dataset, encoder, calls=calls, limit=limit, held_out=held_out, logged=logged
+        )
+        for dataset in read_datasets(folders)
+        for encoder in dict.fromkeys(encoders or ("static", "none"))
+        for calls in counts
+    ]
+    _print_figures(
+        {"learning": [one.to_json() for one in found]},
+        [tabulate_gains(found)],
+        command=_repeat_command(
+            "learning",
+            *folders,
+            log=[log_folder] if log_folder else [],
+            encoder=encoders,
+            calls=counts,
+            held_out=[held_out],
+            limit=[limit],
+        ),
         as_json=as_json,
         save_file=save_file,
     )
@@ -543,6 +770,92 @@ def scanner(folders: tuple[Path, ...], as_json: bool, save_file: Path | None) ->
     )
 
 
+@main.command()
+@click.option(
+    "--sizes",
+    default="5000,20000",
+    show_default=True,
+    callback=_read_sizes,
+    metavar="N,N",
+    help="Numbers of tools of which the difference shows what one tool costs.",
+)
+@click.option(
+    "--tools",
+    "paths",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A file of tools or a dataset folder to take tools from; may be repeated.",
+)
+@click.option(
+    "--catalog",
+    "catalogs",
+    default="10000,200000,1000000,10000000",
+    show_default=True,
+    callback=_read_sizes,
+    metavar="N,…",
+    help="Tools of the sites to compute.",
+)
+@click.option(
+    "--principals",
+    default="1000,100000",
+    show_default=True,
+    callback=_read_sizes,
+    metavar="N,…",
+    help="Principals of the sites to compute.",
+)
+@click.option(
+    "--constants",
+    "constants_file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Measure nothing, and take the constants of an earlier run from its JSON.",
+)
+@figures_option
+@save_option
+def scale(
+    sizes: tuple[int, ...],
+    paths: tuple[Path, ...],
+    catalogs: tuple[int, ...],
+    principals: tuple[int, ...],
+    constants_file: Path | None,
+    as_json: bool,
+    save_file: Path | None,
+) -> None:
+    """Compute what many tools and principals need, and replay a day of their requests.
+
+    Measures what a tool, a session, a search and a call cost on this machine first. A day is
+    replayed for each site whose searches and memory fit.
+
+    \b
+    Example:
+      python -m benchmarks scale --catalog 10000,1000000 --principals 100000
+    """
+    if constants_file:
+        saved = json.loads(constants_file.read_text(encoding="utf-8"))
+        constants = constants_from_json(saved["constants"])
+    else:
+        _report_progress("Measuring two catalogues and a gateway …")
+        constants = measure_constants(read_workload(paths), sizes)
+    model = Model(constants)
+    sites = [Site(tools=tools, principals=people) for tools in catalogs for people in principals]
+    needs = [model.find_need(site) for site in sites]
+    days = [(need.site, replay_day(model, need.site)) for need in needs if not need.limit]
+    _print_figures(
+        json_from_scale(constants, needs, days),
+        [tabulate_constants(constants), tabulate_needs(needs), tabulate_days(days)],
+        command=_repeat_command(
+            "scale",
+            sizes=[",".join(map(str, sizes))],
+            tools=paths,
+            catalog=[",".join(map(str, catalogs))],
+            principals=[",".join(map(str, principals))],
+        ),
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
 def _choose_systems(systems: Sequence[str], tools: Sequence[Tool]) -> list[str]:
     """Return the named systems; for `all`, every installed one, and say what the others need."""
     if ALL_SYSTEMS not in systems:
@@ -575,12 +888,19 @@ def _print_figures(
         show_tables(tables)
 
 
+def _read_hinted(dataset: Dataset, folder: Path | None) -> Dataset:
+    """Return a dataset with the hints that a folder has for it, or with the shipped ones."""
+    if folder is None:
+        return dataset
+    return fitting.add_hints(dataset, fitting.read_hints(dataset, folder))
+
+
 def _repeat_command(name: str, *arguments: Path, **options: Iterable[object]) -> str:
     """Return the command line that repeats this run; an option appears once for each value."""
     words = ["python", "-m", "benchmarks", name, *map(str, arguments)]
     for option, values in options.items():
         for value in values:
-            words += [f"--{option}", str(value)]
+            words += [f"--{option.replace('_', '-')}", str(value)]
     return shlex.join(words)
 
 

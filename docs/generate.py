@@ -10,26 +10,50 @@ import enum
 import inspect
 import json
 import re
+import shlex
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 import toolscout
+from toolscout import demo, encoders, errors, files, stores, testing
 from toolscout.cli import main as main_command
+from toolscout.clients.discovery import OWN, Source
+from toolscout.clients.programs import CLIENTS, Client
+from toolscout.clients.rewrite import Launch, add_table, format_manual_change
+from toolscout.config.edits import format_toml
+from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig, IssuerConfig, Profile, Rule, TokenConfig
-from toolscout.config.servers import REMOTE, ServerConfig, ToolOverride
+from toolscout.config.servers import (
+    REMOTE,
+    ServerConfig,
+    SkillsConfig,
+    ToolOverride,
+    Transport,
+)
+from toolscout.gateway import events as gateway_events
+from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.metrics import Metrics
 from toolscout.options import Option, Options, list_options
-from toolscout.settings import Route, Settings
+from toolscout.schemas import Json
+from toolscout.sessions import events as session_events
+from toolscout.sessions.events import Called, Described, Event, Ran, Searched
+from toolscout.settings import Programs, Route, Settings
 
 DOCS = Path(__file__).parent
 TESTS = DOCS.parent / "tests"
+ADAPTERS = TESTS / "adapters"
 NAMED_TESTS = 2
 """Tests that the requirements page names for each requirement; it counts the others."""
 OPTIONS: dict[str, type[Options]] = {
     "servers": ServerConfig,
     "servers.tools": ToolOverride,
+    "skills": SkillsConfig,
     "gateway": GatewayConfig,
     "gateway.tokens": TokenConfig,
     "gateway.issuers": IssuerConfig,
@@ -37,8 +61,23 @@ OPTIONS: dict[str, type[Options]] = {
     "gateway.rules": Rule,
     "sessions": Settings,
     "sessions.routes": Route,
+    "programs": Programs,
 }
 """Every class of options, by the table of the configuration file that it describes."""
+STABLE = (demo, encoders, files, stores, testing)
+"""Modules with stable names besides those of `toolscout` itself."""
+LAUNCH = Launch(command="uvx", args=("--from", "toolscout[gateway]", "toolscout", "serve"))
+"""How clients start toolscout on the page of clients."""
+FOLDERS = {
+    "home": "~",
+    "config": "~/.config",
+    "settings": "SETTINGS",
+    "claude": "~",
+    "codex": "~/.codex",
+    "copilot": "~/.copilot",
+}
+"""How the page of clients writes the places of `Client`."""
+LIST_OF_WORDS = re.compile(r'\[\s*"[^"\\]*"(?:,\s*"[^"\\]*")*\s*\]')
 
 
 def build_api() -> str:
@@ -46,29 +85,54 @@ def build_api() -> str:
     parts = [
         "# Python API",
         "Everything that `import toolscout` offers, generated from the code by `make docs`. "
-        "Names that are not on this page may change at any time; "
-        "`toolscout.adapters`, `.demo`, `.encoders`, `.errors`, `.files`, `.stores` and "
-        "`.testing` are stable as well.",
+        "The modules at the end are stable as well, and so are `toolscout.errors` "
+        "([errors](errors.md)) and `toolscout.adapters` ([adapters](adapters.md)). "
+        "All other names may change at any time.",
     ]
     for name in toolscout.__all__:
         if not name.startswith("__"):
-            parts.extend(describe_name(name, getattr(toolscout, name)))
+            parts.extend(describe_name(f"## {name}", name, getattr(toolscout, name)))
+    for module in STABLE:
+        parts.append(f"## {module.__name__}")
+        parts.append(read_doc(module))
+        for name in list_public(module):
+            found = getattr(module, name)
+            if name not in toolscout.__all__:
+                parts.extend(describe_name(f"### {name}", name, found))
     return "\n\n".join(parts) + "\n"
 
 
-def describe_name(name: str, found: Any) -> Iterator[str]:
+def list_public(module: ModuleType) -> list[str]:
+    """Return the public names of a module: those that it lists, or those that it defines."""
+    if "__all__" in vars(module):
+        return sorted(module.__all__)
+    return [
+        name
+        for name, found in vars(module).items()
+        if not name.startswith("_")
+        and getattr(found, "__module__", "") == module.__name__
+        and (inspect.isclass(found) or inspect.isfunction(found))
+    ]
+
+
+def describe_name(heading: str, name: str, found: Any) -> Iterator[str]:
     """Yield the heading, signature and members of one public name."""
-    yield f"## {name}"
+    yield heading
     if inspect.isclass(found) and issubclass(found, enum.Enum):
-        yield inspect.getdoc(found) or ""
+        yield read_doc(found)
         yield "Values: " + ", ".join(f"`{member.value}`" for member in found) + "."
         return
     yield f"```text\n{format_signature(name, found)}\n```"
-    yield inspect.getdoc(found) or ""
+    yield read_doc(found)
     if inspect.isclass(found):
         rows = list(list_members(found))
         if rows:
-            yield "\n".join(rows)
+            yield "\n".join(["| Member | |", "|---|---|", *rows])
+
+
+def read_doc(found: object) -> str:
+    """Return the docstring of an object without the requirements that it names."""
+    return re.sub(r" \(R\d+(?:, R\d+)*\)", "", inspect.getdoc(found) or "")
 
 
 def format_signature(name: str, found: Any) -> str:
@@ -88,6 +152,7 @@ def format_signature(name: str, found: Any) -> str:
     if len(text) > 90:
         text = f"{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + ")"
     text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)
+    text = re.sub(r"typing\.Union\[[^|]*Buffer, .*?bytes \| str\]\]", "ArrayLike", text)
     text = re.sub(r"numpy\._typing[\w.]*\._?(\w+)", r"\1", text)
     return re.sub(r"\b(?:toolscout|collections|typing|types)\.[\w.]*?(\w+)(?![\w.])", r"\1", text)
 
@@ -96,11 +161,10 @@ def list_members(found: type) -> Iterator[str]:
     """Yield a table row for each public method, property and field that a class adds."""
     # Of a dataclass, the signature shows the fields already.
     fields: set[str] = set(getattr(found, "__dataclass_fields__", ()))
-    yield "| Member | |\n|---|---|"
     for name, value in sorted(vars(found).items()):
         if name.startswith("_") or name in fields:
             continue
-        text = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+        text = read_doc(value).partition("\n\n")[0].replace("\n", " ")
         if isinstance(value, property):
             yield f"| `{name}` | {text} |"
         elif callable(value) or isinstance(value, classmethod | staticmethod):
@@ -176,6 +240,8 @@ def format_default(declared: Option) -> str:
         return ""
     if isinstance(declared.default, float):
         return f"`{declared.default:g}`"
+    if isinstance(declared.default, Options):
+        return ""
     return f"`{json.dumps(declared.default)}`"
 
 
@@ -225,11 +291,221 @@ def describe_option(option: click.Parameter, context: click.Context) -> tuple[st
     return f"`{left}`".replace("|", "\\|"), " ".join(text.split()).replace("|", "\\|")
 
 
+def build_clients() -> str:
+    """Return the page that shows how to add toolscout to each client."""
+    parts = [
+        "# Add toolscout to a client",
+        "`toolscout init` does this for all your clients at once and takes their servers over; see "
+        "[clients](gateway.md#clients). This page is for those who add it by hand. It is generated "
+        "from the code by `make docs`.",
+        "`uvx` comes with [uv](https://docs.astral.sh/uv/) and downloads toolscout with the first "
+        "start. If toolscout is installed, write `toolscout` for the command and `serve` as its "
+        "only argument. If a desktop program does not find `uvx`, give its whole path, which "
+        "`which uvx` prints.",
+        "toolscout needs a configuration with your servers, which `toolscout init` or `toolscout "
+        "servers add` writes. Run `uvx --from 'toolscout[gateway]' toolscout init` first, so that "
+        "no client waits for the download.",
+        "If the file of a client exists, add the entry to those that it has. `SETTINGS` is "
+        "`~/.config` on Linux, `~/Library/Application Support` on macOS and `%APPDATA%` on "
+        "Windows.",
+    ]
+    for client in CLIENTS:
+        parts.extend(describe_client(client))
+    return "\n\n".join(parts) + "\n"
+
+
+def describe_client(client: Client) -> Iterator[str]:
+    """Yield the heading of a client, its command, and the entry for its file."""
+    yield f"## {client.title}"
+    if client.adds_with:
+        command = shlex.join((LAUNCH.command, *LAUNCH.args))
+        entry = json.dumps({"name": OWN, **LAUNCH.to_entry(client.title)})
+        line = client.adds_with.format(command=command, entry=shlex.quote(entry))
+        yield f"```sh\n{line}\n```"
+    file = client.files[0].format(**FOLDERS)
+    yield f"{'Or in' if client.adds_with else 'In'} `{file}`:"
+    kind, text = format_entry(client)
+    yield f"```{kind}\n{text}\n```"
+
+
+def format_entry(client: Client) -> tuple[str, str]:
+    """Return the language of a client's file, and the file with the entry for toolscout alone."""
+    path = Path(client.files[0])
+    if client.is_yaml:
+        source = Source(program=client.title, path=path)
+        return "yaml", "\n".join(format_manual_change(source, LAUNCH, ())[1:])
+    tables: Json = {}
+    add_table(tables, client.keys, {OWN: LAUNCH.to_entry(client.title)})
+    if path.suffix == ".toml":
+        return "toml", format_toml(tables).strip()
+    return "json", LIST_OF_WORDS.sub(to_one_line, json.dumps(tables, indent=2))
+
+
+def to_one_line(found: re.Match[str]) -> str:
+    """Return a list in JSON on one line, as people write it."""
+    return json.dumps(json.loads(found[0]))
+
+
+def build_support() -> str:
+    """Return the support page with the versions of Python, of MCP and of the SDKs."""
+    text = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    parts = {
+        "python": list_pythons(project),
+        "protocols": list_protocols(),
+        "sdks": list_sdks(project),
+    }
+
+    def fill(match: re.Match[str]) -> str:
+        return match[1] + "".join(f"| {' | '.join(row)} |\n" for row in parts[match[2]])
+
+    page = (DOCS / "support.md").read_text(encoding="utf-8")
+    return re.sub(r"^(<!-- (?!end)(\w+) -->\n).*?(?=^<!-- end -->$)", fill, page, flags=re.M | re.S)
+
+
+def list_pythons(project: Json) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the versions of Python that a package names."""
+    yield ("Python", "What is tested")
+    yield ("---", "---")
+    named = [re.search(r":: (3\.\d+)$", one) for one in project["classifiers"]]
+    versions = [found[1] for found in named if found]
+    for version in versions:
+        first = "; all adapters" if version == versions[0] else ""
+        yield (version, f"`make test`, by the workflow `test`{first}")
+
+
+def list_protocols() -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the versions of MCP that the SDK knows."""
+    yield ("Version", "Sessions")
+    yield ("---", "---")
+    for version in sorted((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS), reverse=True):
+        is_modern = version in MODERN_PROTOCOL_VERSIONS
+        yield (version, "none on the wire" if is_modern else "begin with a handshake")
+
+
+def list_sdks(project: Json) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the SDKs: what the extra accepts, and what is tested."""
+    table = tomllib.loads((ADAPTERS / "environments.toml").read_text(encoding="utf-8"))
+    yield ("Extra", "Accepts", "Tested with")
+    yield ("---", "---", "---")
+    for name, environment in table["environments"].items():
+        if not environment.get("adapter", True):
+            continue
+        locked = (ADAPTERS / "locks" / f"{name}.txt").read_text(encoding="utf-8")
+        pinned = dict[str, str](re.findall(r"^([\w.-]+)==(\S+)", locked, re.M))
+        tested = ", ".join(f"{sdk} {pinned[sdk]}" for sdk in environment["sdk"])
+        accepted = ", ".join(f"`{one}`" for one in project["optional-dependencies"][name])
+        yield (f"`{name}`", accepted, tested)
+
+
+def build_errors() -> str:
+    """Return the page of errors with a table for each kind of reader."""
+    tables = {
+        "model": errors.ModelError,
+        "upstream": errors.UpstreamError,
+        "usage": errors.UsageError,
+    }
+
+    def fill(match: re.Match[str]) -> str:
+        rows = "".join(f"| {' | '.join(row)} |\n" for row in list_errors(tables[match[2]]))
+        return f"{match[1]}{rows}"
+
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    mark = re.compile(r"^(<!-- errors: (\w+) -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+    return mark.sub(fill, page)
+
+
+def list_errors(kind: type[errors.ToolscoutError]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a kind of error; those that a model reads have a code."""
+    has_code = hasattr(kind, "code")
+    yield ("Code", "Error", "") if has_code else ("Error", "")
+    yield ("---", "---", "---") if has_code else ("---", "---")
+    for found in (kind, *list_subclasses(kind)):
+        text = read_doc(found).partition("\n\n")[0].replace("\n", " ")
+        code = (f"`{getattr(found, 'code')}`",) if has_code else ()  # noqa: B009  # of its kind only
+        yield (*code, f"`{found.__name__}`", text)
+
+
+def list_subclasses(kind: type) -> Iterator[type]:
+    """Yield all classes below one, each before those below it."""
+    for found in kind.__subclasses__():
+        if found.__module__.startswith("toolscout."):
+            yield found
+            yield from list_subclasses(found)
+
+
+def build_events() -> str:
+    """Return the page of events with the fields of each."""
+    groups = {"sessions": session_events, "gateway": gateway_events}
+
+    def fill(match: re.Match[str]) -> str:
+        module = groups[match[2]]
+        named = vars(module).values()
+        found = [one for one in named if inspect.isclass(one) and issubclass(one, Event)]
+        own = [one for one in found if one.__module__ == module.__name__]
+        return match[1] + "".join(f"\n{describe_event(one)}\n" for one in own) + "\n"
+
+    page = (DOCS / "events.md").read_text(encoding="utf-8")
+    mark = re.compile(r"^(<!-- events: (\w+) -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+    return mark.sub(fill, page)
+
+
+def describe_event(event: type) -> str:
+    """Return the section of an event: its docstring and a row for each field of its own."""
+    [tree] = ast.parse(inspect.getsource(event)).body
+    assert isinstance(tree, ast.ClassDef)
+    rows = ["| Field | Type | |", "|---|---|---|"]
+    for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign):
+            shown = ast.unparse(node.annotation).replace("|", "\\|")
+            rows.append(
+                f"| `{ast.unparse(node.target)}` | `{shown}` | {read_docstring(following)} |"
+            )
+    base = event.__bases__[0]
+    text = read_doc(event)
+    if issubclass(base, Event):
+        text += f"\n\nAlso has the fields of `{base.__name__}`."
+    table = "\n\n" + "\n".join(rows) if len(rows) > 2 else ""
+    return f"### {event.__name__}\n\n{text}{table}"
+
+
+def read_docstring(node: ast.stmt | None) -> str:
+    """Return the text of a string that stands alone, on one line."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return " ".join(inspect.cleandoc(str(node.value.value)).split())
+    return ""
+
+
+def build_metrics() -> str:
+    """Return the page of metrics with what a gateway counts after one event of each kind."""
+    server = ServerConfig(name="any", transport=Transport.STDIO, command="any")
+    metrics = Metrics(Gateway(Config(servers=(server,)), stores.MemoryStore()))
+    for event in (Searched(), Described(), Called(), Called(made=False), Ran()):
+        metrics.on_event(event)
+    rows = ["| Metric | Type | Labels | |", "|---|---|---|---|"]
+    found = [one for one in metrics.registry.collect() if one.name.startswith(OWN)]
+    for metric in sorted(found, key=lambda one: one.name):
+        suffix = {"counter": "_total", "info": "_info"}.get(metric.type, "")
+        labelled = dict.fromkeys(label for sample in metric.samples for label in sample.labels)
+        labels = ", ".join(f"`{label}`" for label in labelled if label != "le")
+        text = metric.documentation
+        rows.append(f"| `{metric.name}{suffix}` | {metric.type} | {labels} | {text} |")
+    table = "".join(f"{row}\n" for row in rows)
+    page = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    mark = re.compile(r"^(<!-- metrics -->\n).*?(?=^<!-- end -->$)", re.M | re.S)
+    return mark.sub(lambda found: f"{found[1]}{table}", page)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": build_api,
     "cli.md": build_cli,
+    "clients.md": build_clients,
     "configuration.md": build_configuration,
+    "errors.md": build_errors,
+    "events.md": build_events,
+    "metrics.md": build_metrics,
     "requirements.md": build_requirements,
+    "support.md": build_support,
 }
 """Every generated page, with the function that builds it."""
 

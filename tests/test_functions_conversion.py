@@ -364,6 +364,7 @@ def test_a_fake_server_runs_a_function_with_what_its_annotations_promise():
     assert server.calls == [("weekday", {"day": "2026-11-17"})]
 
 
+@pytest.mark.processes
 def test_functions_without_pydantic_types_do_not_import_pydantic():
     code = (
         "import sys, datetime; from dataclasses import dataclass\n"

@@ -10,7 +10,16 @@ import pytest
 from toolscout import Mode, Settings
 from toolscout.errors import InvalidConfig, InvalidFile, UsageError
 from toolscout.options import list_options
-from toolscout.settings import EncoderName, Hiding, Listing, Route, Scope
+from toolscout.settings import (
+    EncoderName,
+    Hiding,
+    HintUse,
+    Learning,
+    Listing,
+    Programs,
+    Route,
+    Scope,
+)
 
 RANGES = {
     declared.name: declared.check.bounds
@@ -25,6 +34,7 @@ auto_tools = 10
 auto_share = 2.5
 context_window = 8000
 encoder = "none"
+hints = "own"
 limit = 3
 reply_tokens = 600
 schema_tokens = 100
@@ -44,6 +54,7 @@ calls_by_name = true
 shared = true
 call_seconds = 1.5
 hash_queries = true
+learning = "shared"
 learn_results = false
 
 [sessions.routes]
@@ -53,6 +64,9 @@ slack = "channel"
 keywords = ["pull request", "issue"]
 priority = 90
 prefer = false
+[programs]
+enabled = true
+calls = 7
 """
 
 
@@ -74,6 +88,7 @@ def test_one_file_sets_everything_but_what_is_code(tmp_path: Path):
         auto_share=2.5,
         context_window=8000,
         encoder=EncoderName.NONE,
+        hints=HintUse.OWN,
         limit=3,
         reply_tokens=600,
         schema_tokens=100,
@@ -97,7 +112,9 @@ def test_one_file_sets_everything_but_what_is_code(tmp_path: Path):
         shared=True,
         call_seconds=1.5,
         hash_queries=True,
+        learning=Learning.SHARED,
         learn_results=False,
+        programs=Programs(enabled=True, calls=7),
     )
     named = {name for name in (item.name for item in fields(Settings)) if name in EVERYTHING}
     assert named == {item.name for item in fields(Settings)} - {"hide"}
@@ -134,7 +151,8 @@ def test_a_file_without_settings_gives_the_defaults(tmp_path: Path):
         ("[session]\nlimit = 3", "Setting 'session' does not exist. Use 'sessions'."),
         (
             "limit = 3",
-            "Setting 'limit' does not exist. Use one of gateway, include, servers, sessions.",
+            "Setting 'limit' does not exist. Use one of gateway, include, "
+            "programs, servers, sessions, skills.",
         ),
         (
             "[sessions.routes.github]\nkeyword = ['x']",

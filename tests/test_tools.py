@@ -234,6 +234,7 @@ def test_a_fingerprint_ignores_key_order_and_extras_and_sees_everything_else():
 
 
 @pytest.mark.requirement("R87")
+@pytest.mark.processes
 def test_a_fingerprint_is_the_same_in_another_process():
     """R87"""
     code = "from toolscout.tools import Tool; print(Tool.define('x', tags=['b', 'a']).fingerprint)"

@@ -23,7 +23,7 @@ from toolscout.tools import Tool
 
 _log = logging.getLogger(__name__)
 
-RESERVED_NAMES = frozenset({"tool_search", "tool_describe", "tool_call"})
+RESERVED_NAMES = frozenset({"tool_search", "tool_describe", "tool_call", "tool_run"})
 INTERNAL_KIND = "internal"
 """Tools of this kind are for the host only and are never catalogued (R88)."""
 LARGE_CHANGE = 50

@@ -5,6 +5,7 @@
     │   ├── InvalidTool      a definition cannot be catalogued
     │   ├── DuplicateTool    two tools have the same exposed name
     │   ├── InvalidFile      a file of tools, queries or vectors cannot be read
+    │   ├── InvalidHint      a hint that is empty, too long or useless
     │   ├── InvalidEncoder   an encoder returned something other than vectors
     │   ├── InvalidConfig    a setting with an unknown key or an impossible value
     │   │   └── UnknownPin   a pin that matches no tool and no server
@@ -29,9 +30,12 @@
     │   │   └── OwnNameNeeded  `tool_call` must not run this tool
     │   ├── WrongVariant     a variant of tool_call that the tool's effect does not fit
     │   ├── UnknownResult    no such handle of a stored result
+    │   ├── UnknownFile      a skill has no such file; carries near names
     │   ├── NotAllowed       refused by policy
     │   ├── ToolDisabled     switched off; carries the reason
-    │   └── ApprovalNeeded   the host has to approve this call first
+    │   ├── ApprovalNeeded   the host has to approve this call first
+    │   ├── ProgramFailed    a program that raised; carries the line and what the subset lacks
+    │   └── ProgramStopped   a program that reached a limit; carries which
     └── UpstreamError        another program failed; the model reads it as a result too
         ├── ServerUnavailable  pending, failed or stopped; carries the state
         │   ├── LoginRequired  the caller has to log in to it first; carries the command
@@ -41,6 +45,8 @@
         ├── LoginFailed      nobody logged in to a server
         ├── CallTimedOut     no answer in time
         ├── CallFailed       the tool's own code failed
+        ├── SkillChanged     a file of a skill is not the one that was listed
+        ├── EndpointFailed   a service that runs a model refuses, or does not answer
         └── ProtocolError    an answer that cannot be read
 
 An error carries its facts as attributes and builds its own message: what happened, what was
@@ -105,6 +111,15 @@ class InvalidFile(UsageError):
         where = path if line is None else f"{path}, line {line}"
         where = where if column is None else f"{where}, column {column}"
         super().__init__(f"{where}: {problem}. {remedy}")
+
+
+class InvalidHint(UsageError):
+    """A hint that cannot be kept."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        self.remedy = "Write a line of words and short phrases that people use for the tool."
+        super().__init__(f"The hint {problem}. {self.remedy}")
 
 
 class InvalidEncoder(UsageError):
@@ -486,6 +501,20 @@ class UnknownResult(ModelError):
         )
 
 
+class UnknownFile(ModelError):
+    """A file that a skill does not have."""
+
+    code = "unknown_file"
+
+    def __init__(self, skill: str, file: str, near: Sequence[str]) -> None:
+        self.skill, self.file, self.near = skill, file, tuple(near)
+        known = ", ".join(map(repr, self.near))
+        super().__init__(
+            f"Not read: the skill {skill!r} has no file {file!r}. "
+            + (f"Near: {known}." if known else "Leave 'file' out to read its instructions.")
+        )
+
+
 class NotAllowed(ModelError):
     """A call that the policy, or a person, refuses."""
 
@@ -531,6 +560,103 @@ class ApprovalNeeded(ModelError):
             place = f", or to approve it at {page}" if page else ""
             remedy = f"Ask the user to run `{command}`{place}, then make the same call again."
         super().__init__(f"Not called: {name!r} needs the user's approval. {remedy}")
+
+
+MISSING_IN_PROGRAMS = (
+    "Programs have no files, network, environment or packages, no class inheritance, and no yield, "
+    "del or async for. They can import asyncio, collections, csv, datetime, decimal, functools, "
+    "itertools, json, math, random and re."
+)
+NOT_AWAITED = "In a program with await, calls return coroutines: await each of them."
+NEEDS_COROUTINE = "Await tools, search, describe and call; nothing else returns a coroutine."
+NO_CALLBACK = "Call tools in a loop or a list comprehension, not through map, sorted or the like."
+VALUE_TOO_LARGE = "the value has too many parts; return or send less of it"
+OUTSIDE_SUBSET = "The monty syntax parser does not yet support"
+"""How the interpreter says that it lacks something."""
+NOT_IN_SUBSET = "programs do not have"
+VALUE_TOO_DEEP = "the value is nested too deeply"
+_PROGRAM_REMEDIES = {
+    "object can't be awaited": NEEDS_COROUTINE,
+    "'coroutine' object": NOT_AWAITED,
+    "cannot suspend in this synchronous context": NO_CALLBACK,
+    "is not supported in this environment": MISSING_IN_PROGRAMS,
+}
+_OUTSIDE_SUBSET = (
+    *("ImportError", "ModuleNotFoundError", "NotImplementedError", "AttributeError", "SyntaxError"),
+)
+"""Exceptions with which a program often meets what the subset lacks."""
+
+
+class ProgramFailed(ModelError):
+    """A program that raised an exception, or that cannot be read."""
+
+    code = "program_failed"
+
+    def __init__(self, kind: str, reason: str, *, line: int = 0, source: str = "") -> None:
+        self.kind, self.reason, self.line, self.source = kind, reason, line, source
+        place = f" in line {line}" if line else ""
+        shown = f" (`{source}`)" if source else ""
+        what = f"{kind}: {reason.rstrip('.')}" if reason else kind
+        found = (text for mark, text in _PROGRAM_REMEDIES.items() if mark in reason)
+        usual = MISSING_IN_PROGRAMS if kind in _OUTSIDE_SUBSET else ""
+        remedy = next(found, usual) or "Correct it, or catch the exception."
+        super().__init__(f"The program failed{place}{shown}: {what}. {remedy}")
+
+
+class ProgramStopped(ModelError):
+    """A program that was ended because it reached a limit, or that could not begin."""
+
+    code = "program_stopped"
+
+    def __init__(self, problem: str, *, remedy: str) -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"The program {problem}. {remedy}")
+
+    @classmethod
+    def from_time(cls, seconds: float) -> Self:
+        """Return the error of a program that ran too long."""
+        problem = f"was stopped: it ran longer than {seconds:g} s"
+        return cls(problem, remedy="Do less in one program, or make fewer calls.")
+
+    @classmethod
+    def from_memory(cls, megabytes: int) -> Self:
+        """Return the error of a program that used too much memory."""
+        problem = f"was stopped: it used more than {megabytes} MB of memory"
+        return cls(problem, remedy="Keep only the parts of results that you need.")
+
+    @classmethod
+    def from_calls(cls, calls: int) -> Self:
+        """Return the error of a program that made too many calls."""
+        problem = f"was stopped: it made more than {calls} calls"
+        return cls(problem, remedy="Make fewer calls, or go on in another program.")
+
+    @classmethod
+    def from_crash(cls) -> Self:
+        """Return the error of a program that ended its worker process."""
+        problem = "was stopped: it crashed the process that ran it"
+        return cls(problem, remedy="Write it more simply, or use tool_call.")
+
+    @classmethod
+    def from_busy(cls) -> Self:
+        """Return the error of a program that found no free worker process."""
+        problem = "was not started: too many programs are running"
+        return cls(problem, remedy="Try again shortly, or use tool_call.")
+
+    @classmethod
+    def from_length(cls, limit: int) -> Self:
+        """Return the error of a program with too many characters."""
+        problem = f"was not started: it is longer than {limit:,} characters"
+        return cls(problem, remedy="Shorten it.")
+
+    @classmethod
+    def from_switch(cls) -> Self:
+        """Return the error of a program where programs are switched off."""
+        return cls("was not started: programs are switched off here", remedy="Use tool_call.")
+
+    @classmethod
+    def from_nothing(cls) -> Self:
+        """Return the error of a `tool_run` without a program."""
+        return cls("is missing", remedy="Send {'code': '…'}.")
 
 
 class UpstreamError(ToolscoutError):
@@ -649,6 +775,27 @@ class CallFailed(UpstreamError):
     def __init__(self, name: str, said: str) -> None:
         self.name, self.said = name, said
         super().__init__(f"{name!r} failed: {said}")
+
+
+class SkillChanged(UpstreamError):
+    """A file of a skill that differs from the one that was listed, and so from what is approved."""
+
+    code = "skill_changed"
+
+    def __init__(self, skill: str, file: str) -> None:
+        self.skill, self.file = skill, file
+        super().__init__(
+            f"Not read: {file!r} of the skill {skill!r} has changed since the skill was listed. "
+            "Search for the skill again. If it is not found, a person has to approve the change."
+        )
+
+
+class EndpointFailed(UpstreamError):
+    """A service that runs a model and did not answer."""
+
+    def __init__(self, model: str, reason: str, *, remedy: str) -> None:
+        self.model, self.reason, self.remedy = model, reason, remedy
+        super().__init__(f"The model {model!r} did not answer ({reason}). {remedy}")
 
 
 class ProtocolError(UpstreamError):

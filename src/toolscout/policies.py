@@ -35,6 +35,8 @@ class Decision:
     """The rule that decided; empty if none did."""
     reason: str = ""
     """Why, in the words of whoever wrote the rule."""
+    each: bool = False
+    """Whether a person is asked about every single call, whatever they agreed to before."""
 
 
 _ALLOWED = Decision(permission=Permission.ALLOW)

@@ -14,7 +14,9 @@ from weakref import WeakValueDictionary
 from toolscout.calls.results import Results
 from toolscout.calls.shapes import ResultShapes
 from toolscout.catalog import Catalog
+from toolscout.hints.hints import Hints
 from toolscout.policies import Policy
+from toolscout.programs.workers import check_programs
 from toolscout.search.feedback import Feedback
 from toolscout.search.index import EncoderChoice, Index
 from toolscout.sessions.engine import Engine, Executor
@@ -22,12 +24,13 @@ from toolscout.sessions.events import Defer, Event, EventStream, run_now
 from toolscout.sessions.history import steps_from_messages
 from toolscout.sessions.record import Record
 from toolscout.sessions.replies import Reply
+from toolscout.sessions.run import PROGRAM_KIND
 from toolscout.sessions.session import Session
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.usage import UsageLog
 from toolscout.settings import Settings
 from toolscout.stores.memory import MemoryStore
-from toolscout.stores.store import KeyLocks, Store
+from toolscout.stores.store import KeyLocks, Store, Version
 from toolscout.tools import Tool
 
 
@@ -43,9 +46,9 @@ class Scout:
     `executors` maps each server to a function that runs its tools; a single function runs all of
     them. Tools made from Python functions need no executor. `encoder` compares meaning, by default
     the one that `settings` names. Sessions are saved in `store`; without
-    one, they live as long as the scout. `on_event` receives every event; to share an event stream,
-    pass `events`. `defer` runs work that no answer has to wait for, such as storing how a call
-    ended.
+    one, they live as long as the scout. `hints` are by default those of `settings` and `store`.
+    `on_event` receives every event; to share an event stream, pass `events`. `defer` runs work that
+    no answer has to wait for, such as storing how a call ended.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Scout:
         store: Store | None = None,
         encoder: EncoderChoice | Literal["settings"] = "settings",
         index: Index | None = None,
+        hints: Hints | None = None,
         events: EventStream | None = None,
         on_event: Callable[[Event], None] | None = None,
         defer: Defer = run_now,
@@ -75,15 +79,19 @@ class Scout:
         if not isinstance(catalog, Catalog):
             catalog = Catalog(catalog)
         settings = settings or Settings()
+        check_programs(settings)
         if index is None:
             index = Index(
-                catalog, encoder=settings.encoder.value if encoder == "settings" else encoder
+                catalog,
+                encoder=settings.encoder.value if encoder == "settings" else encoder,
+                hints=hints or Hints.from_settings(settings, store),
             )
+        feedback = Feedback(encode=index.encode_questions, learning=settings.learning, clock=clock)
         self._engine = Engine(
             catalog=catalog,
             index=index,
             settings=settings,
-            usage=UsageLog(store, clock, defer),
+            usage=UsageLog(store, clock, defer, feedback=feedback),
             executors=self._executors,
             default_executor=default,
             store=store,
@@ -108,6 +116,11 @@ class Scout:
         return self._engine.index
 
     @property
+    def hints(self) -> Hints | None:
+        """What is known about tools besides their definitions, unless settings switch it off."""
+        return self._engine.index.hints
+
+    @property
     def settings(self) -> Settings:
         """The settings that all sessions share."""
         return self._engine.settings
@@ -127,8 +140,17 @@ class Scout:
         """How past calls change the order of hits."""
         return self._engine.usage.feedback
 
+    def read_news(self) -> None:
+        """Learn from the calls that other processes with the same store have made.
+
+        This reads the store and may encode requests, so an event loop should call it in a thread.
+        """
+        self._engine.usage.read_news()
+        self.feedback.encode_waiting()
+
     def change_settings(self, settings: Settings) -> None:
-        """Let all sessions follow other settings from now on; the encoder stays the same."""
+        """Let all sessions follow other settings from now on, except encoder and hints."""
+        check_programs(settings)
         self._engine = replace(self._engine, settings=settings)
         for session in list(self._sessions.values()):
             session.follow(self._engine)
@@ -144,11 +166,14 @@ class Scout:
         pins: Sequence[str] | None = None,
         allowed: Callable[[Tool], bool] | None = None,
         meta_allowed: bool = True,
+        principal: str = "",
     ) -> Session:
         """Return the session of a conversation: the live one, the stored one, or a new one.
 
         `pins` names tools that are always shown. `allowed` narrows the tools that this caller may
         see; if it fails for any tool, this raises `BrokenPolicy` before anything is shown (R79).
+        `principal` is the user for whom the session works: what it learns from its calls helps
+        only the sessions of that user, unless the settings share it.
         """
         with self._opening[id_]:
             live = self._sessions.get(id_)
@@ -157,8 +182,9 @@ class Scout:
                     live.restrict(self.policy.narrow(allowed))
                 if pins:
                     live.pin(*pins)
+                live.principal = principal
                 return live
-            data = self.store.read(SESSION_KIND, id_) if self.store is not None else None
+            data, version = self._read_version(id_)
             return Session(
                 self._engine,
                 Record.from_bytes(data) if data is not None else Record(id=id_),
@@ -166,7 +192,13 @@ class Scout:
                 pins=pins or (),
                 meta_allowed=meta_allowed,
                 registry=self._sessions,
+                principal=principal,
+                version=version,
             )
+
+    def list_live(self) -> list[str]:
+        """Return the names of the live sessions."""
+        return list(self._sessions)
 
     def find_live(self, id_: str) -> Session | None:
         """Return the session of a conversation if it is live; never opens or restores one."""
@@ -201,10 +233,15 @@ class Scout:
         session.replay(steps_from_messages(messages))
         return session
 
+    async def close(self) -> None:
+        """End the processes that run programs; others start if there is another program."""
+        await self._engine.workers.close()
+
     def forget(self, id_: str) -> None:
         """Delete a session and its long results."""
         self._sessions.pop(id_, None)
         Results(self._engine.result_store, id_).clear()
+        self._engine.result_store.write(PROGRAM_KIND, id_, None)
         if self.store is not None:
             self.store.write(SESSION_KIND, id_, None)
 
@@ -215,6 +252,7 @@ class Scout:
         limit: int | None = None,
         allowed: Callable[[Tool], bool] | None = None,
         index: Index | None = None,
+        principal: str = "",
     ) -> Reply:
         """Return the reply that a model would get if it searched now in a new conversation.
 
@@ -222,7 +260,8 @@ class Scout:
         """
         quiet = replace(self._engine, events=EventStream(), index=index or self.index)
         policy = self.policy.narrow(allowed)
-        return Session(quiet, Record(id="preview"), policy=policy).search(text, limit=limit)
+        session = Session(quiet, Record(id="preview"), policy=policy, principal=principal)
+        return session.search(text, limit=limit)
 
     def preview_listing(self, *, allowed: Callable[[Tool], bool] | None = None) -> str:
         """Return what a new conversation would read about what exists; this keeps nothing."""
@@ -234,4 +273,11 @@ class Scout:
     ) -> Session:
         policy = self.policy.narrow(allowed)
         registry = self._sessions if keep else None
-        return Session(self._engine, record, policy=policy, registry=registry)
+        # It takes the place of what is stored, and is not merged with it.
+        version = self._read_version(record.id)[1] if keep else None
+        return Session(self._engine, record, policy=policy, registry=registry, version=version)
+
+    def _read_version(self, id_: str) -> tuple[bytes | None, Version]:
+        if self.store is None:
+            return None, Version()
+        return self.store.read_version(SESSION_KIND, id_)

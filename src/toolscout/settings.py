@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
 from toolscout.errors import InvalidConfig, InvalidFile
 from toolscout.options import (
@@ -31,7 +31,7 @@ from toolscout.options import (
 from toolscout.schemas import is_object
 from toolscout.tools import Tool
 
-FILE_TABLES = ("include", "servers", "gateway", "sessions")
+FILE_TABLES = ("include", "servers", "skills", "gateway", "sessions", "programs")
 """The tables of `toolscout.toml`; `config.file` reads the others."""
 CORE_LEAVES = (
     "bash",
@@ -85,7 +85,19 @@ class EncoderName(StrEnum):
     """Not at all: only words count."""
 
 
+class HintUse(StrEnum):
+    """Which hints a search uses, besides those that are given with a tool."""
+
+    SHIPPED = "shipped"
+    """Those that come with toolscout, and those that were written here."""
+    OWN = "own"
+    """Those that were written here."""
+    OFF = "off"
+    """None."""
+
+
 ENCODER_CHECK = check_choice(EncoderName)
+HINTS_CHECK = check_choice(HintUse)
 
 
 class Listing(StrEnum):
@@ -103,6 +115,78 @@ class Scope(StrEnum):
     SESSION = "session"
     TURN = "turn"
     """Until the next user message."""
+
+
+class Learning(StrEnum):
+    """From whose past calls a search learns."""
+
+    OWN = "own"
+    """From those of the same principal."""
+    SHARED = "shared"
+    OFF = "off"
+
+
+class ProgramEffects(StrEnum):
+    """Which tools a program may call."""
+
+    READ = "read"
+    """Those that only read."""
+    WRITE = "write"
+    """Those that read or write."""
+    ALL = "all"
+    """All; a person approves each call of a tool that may destroy something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Programs(Options):
+    """Whether a model may run programs that call tools, and what these may use."""
+
+    enabled: bool = declare(
+        False,
+        FLAG,
+        "Offer `tool_run`, with which a model runs a short [program](programs.md) that calls "
+        "tools. Needs the `programs` extra.",
+    )
+    effects: ProgramEffects = declare(
+        ProgramEffects.READ,
+        check_choice(ProgramEffects),
+        "Tools that a program may call: those that only read, also those that write, or all. With "
+        "`all`, a person approves each call of a tool that is destructive or whose effect is "
+        "unknown.",
+    )
+    seconds: float = declare(
+        30.0,
+        check_number(0.1, 3_600),
+        "How long a program may run, with its calls, but without the time that a person takes to "
+        "answer.",
+        unit="seconds",
+    )
+    memory_mb: int = declare(
+        100, check_whole(10, 10_000), "Memory that a program may use.", unit="megabytes"
+    )
+    calls: int = declare(50, check_whole(1, 10_000), "Calls and searches that a program may make.")
+    recursion: int = declare(
+        200, check_whole(10, 1_000), "How deep functions of a program may call each other."
+    )
+    output_chars: int = declare(
+        100_000,
+        check_whole(100, 10_000_000),
+        "Characters that a program may print; the rest is dropped, and the reply says so.",
+        unit="characters",
+    )
+    workers: int = declare(
+        8,
+        check_whole(1, 1_000),
+        "Programs that run at the same time, each in a process of its own. One token gets half of "
+        "them at most. Counts from the first program on.",
+    )
+
+
+def _read_programs(key: str, value: object) -> Programs:
+    if isinstance(value, Programs):
+        return value
+    with prefix_keys(key):
+        return Programs.from_mapping(read_table("", value))
 
 
 def _read_keywords(key: str, value: object) -> tuple[str, ...]:
@@ -169,6 +253,13 @@ class Settings(Options):
         ENCODER_CHECK,
         "How a search compares meaning: by built-in vectors, by a small model (needs the `onnx` "
         "extra), or not at all. `[gateway]` takes it as well.",
+        needs_restart=True,
+    )
+    hints: HintUse = declare(
+        HintUse.SHIPPED,
+        HINTS_CHECK,
+        "Which [hints](hints.md) a search uses besides those given with a tool: shipped and "
+        "written ones, only those written here (`own`), or none. `[gateway]` takes it as well.",
         needs_restart=True,
     )
     limit: int = declare(5, check_whole(1, 20), "Maximum hits per query.")
@@ -259,7 +350,19 @@ class Settings(Options):
         "Learn the names and types of the fields in results, never values, and show them in "
         "`tool_describe` where a tool declares no output schema.",
     )
+    learning: Learning = declare(
+        Learning.OWN,
+        check_choice(Learning),
+        "Whether searches learn from past calls: `own` from those of the same token, `shared` from "
+        "those of all tokens, `off` not at all.",
+        needs_restart=True,
+    )
     hash_queries: bool = declare(False, FLAG, "Store queries as hashes.")
+    programs: Programs = declare(
+        Programs(),
+        ValueCheck("a table, see `[programs]`", _read_programs),
+        "How models run programs; in a file, the table `[programs]`.",
+    )
     hide: Callable[[Tool], bool] | None = None
     """Which tools to hide; by default all that are not pinned (R91)."""
 
@@ -274,7 +377,7 @@ class Settings(Options):
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """Return the settings in the `[sessions]` table of a TOML file.
+        """Return the settings in the tables `[sessions]` and `[programs]` of a TOML file.
 
         The other tables of a `toolscout.toml` are left alone.
         """
@@ -286,5 +389,15 @@ class Settings(Options):
                 str(file), f"cannot be read ({error})", remedy="Name a readable TOML file."
             ) from None
         check_keys(tables, list(FILE_TABLES))
+        return cls.from_tables(tables)
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, object]) -> Self:
+        """Return the settings in the tables `[sessions]` and `[programs]` of a file."""
+        programs = _read_programs("programs", tables.get("programs", {}))
+        sessions = read_table("sessions", tables.get("sessions", {}))
         with prefix_keys("sessions"):
-            return cls.from_mapping(cast("Mapping[str, object]", tables.get("sessions", {})))
+            if "programs" in sessions:
+                remedy = "Write it as a table of its own, [programs]."
+                raise InvalidConfig("programs", "is not an option of a file", remedy=remedy)
+            return cls.from_mapping({**sessions, "programs": programs})

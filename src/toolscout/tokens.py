@@ -7,7 +7,7 @@ encoding, a few megabytes, is loaded on first use.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from threading import Lock
@@ -94,6 +94,14 @@ def count_definition_tokens(tool: Tool) -> int:
         "input_schema": tool.input_schema,
     }
     return count_tokens(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
+
+
+def count_skill_tokens(skills: Iterable[Tool]) -> int:
+    """Return the number of tokens that a client puts into every prompt to announce skills.
+
+    Clients write names and descriptions, in slightly different forms.
+    """
+    return sum(count_tokens(f"- {skill.leaf}: {skill.description}\n") for skill in skills)
 
 
 def count_all_definition_tokens(tools: Sequence[Tool]) -> int:

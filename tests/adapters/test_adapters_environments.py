@@ -116,6 +116,7 @@ def test_an_example_belongs_to_the_longest_name():
     assert owner(Path("agent.py")) == ""
 
 
+@pytest.mark.processes
 def test_the_main_environment_collects_no_test_of_an_sdk():
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "tests/adapters"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout

@@ -119,6 +119,15 @@ def test_speed_prints_tables_and_writes_a_report(folder: Path, tmp_path: Path):
     assert (report / "latency.png").exists()
 
 
+def test_hints_are_compared_with_none(folder: Path):
+    result = run("hints", folder, folder, "--limit", 5, "--rounds", 1, "--json")
+
+    found = json.loads(result.stdout)
+    assert 0 <= found["hinted"] <= found["tools"]
+    assert found["search_ratio"] > 0
+    assert found["build_ratio"] > 0
+
+
 def test_nonsense_counts_what_finds_nothing(folder: Path):
     result = run("nonsense", folder, "--count", 20, "--json")
 
@@ -126,6 +135,18 @@ def test_nonsense_counts_what_finds_nothing(folder: Path):
     assert found["shares"].keys() == {"letters", "keys", "syllables"}
     assert min(found["shares"].values()) > 0.8
     assert (found["queries"], found["empty"]) == (2, [])
+
+
+def test_learning_compares_tools_with_and_without_history(folder: Path):
+    command = ["learning", folder, "--calls", 1, "--held-out", 0, "--encoder", "none"]
+
+    [found] = json.loads(run(*command, "--json").stdout)["learning"]
+    shown = run(*command).stdout
+
+    assert found["calls"] == 1
+    counts = found["with_history"]["queries"], found["without_history"]["queries"]
+    assert sum(counts) == 1
+    assert "nDCG@10 after past calls" in shown
 
 
 def test_tokens_counts_replies_over_a_dataset(folder: Path):

@@ -598,6 +598,7 @@ def test_repairs_are_bounded_in_number():
     assert problems({"a": ["5"] * 80}, schema)[0][0] == "a[50]"
 
 
+@pytest.mark.processes
 def test_importing_needs_no_validator():
     code = "import sys, toolscout.calls.arguments; assert 'jsonschema_rs' not in sys.modules"
 

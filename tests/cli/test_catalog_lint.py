@@ -92,3 +92,20 @@ def test_queries_that_should_find_a_tool_and_do_not_fail(tools: Path, tmp_path: 
 
     missed = [row for row in json.loads(found)["findings"] if row["code"] == "missed-query"]
     assert [row["tool"] for row in missed] == ["s__rnu"]
+
+
+def test_a_broken_skill_of_a_configured_folder_is_an_error(tmp_path: Path):
+    for name, text in (("good", "Brew tea."), ("bad", "Use when: never")):
+        (tmp_path / "skills" / name).mkdir(parents=True)
+        head = f"---\nname: {name}\ndescription: {text}\n---\n"
+        (tmp_path / "skills" / name / "SKILL.md").write_text(head)
+    config = tmp_path / "toolscout.toml"
+    config.write_text('[skills]\nfolders = ["skills"]\n')
+
+    command = ["catalog", "lint", "--config", str(config)]
+    result = CliRunner().invoke(main, command)
+
+    assert result.exit_code == 1
+    assert "skills__bad: error skill-frontmatter: Its frontmatter is not YAML" in result.stdout
+    assert "(line 3, column 22)" in result.stdout
+    assert "1 error" in result.stdout

@@ -52,14 +52,6 @@ def test_an_unknown_command_is_answered_with_the_list_of_commands():
     assert f"Commands: {', '.join(COMMANDS)}." in result.stderr
 
 
-def test_without_a_command_it_names_the_three_things_that_people_do_first():
-    result = run()
-
-    assert result.exit_code == 0
-    named = re.findall(r"^  toolscout (\w+)", result.stdout, re.MULTILINE)
-    assert named == ["try", "init", "search"]
-
-
 def test_the_page_has_every_exit_code():
     page = Path(__file__).parents[2] / "docs" / "commands.md"
     section = page.read_text(encoding="utf-8").split("## Exit codes")[1]

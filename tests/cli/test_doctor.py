@@ -448,7 +448,7 @@ def test_servers_are_started_only_when_asked_for(home: Path):
 
 
 def test_a_change_to_a_tool_that_its_server_does_not_have_is_told(home: Path):
-    words = json.dumps(["-m", "mcp_server_time"])
+    words = json.dumps(TIME.args)
     place = configure(
         f"[servers.time]\n{PYTHON}\nargs = {words}\n"
         "[servers.time.tools.convert_tme]\nenabled = false\n"
@@ -463,7 +463,7 @@ def test_a_change_to_a_tool_that_its_server_does_not_have_is_told(home: Path):
 
 
 def test_servers_whose_tools_are_not_known_are_named_once_there_is_a_cache(home: Path):
-    configure(f"[servers.time]\n{PYTHON}\nargs = ['-m', 'mcp_server_time']\n[servers.b]\n{PYTHON}")
+    configure(f"[servers.time]\n{PYTHON}\nargs = {json.dumps(TIME.args)}\n[servers.b]\n{PYTHON}")
 
     before = run()
     CliRunner().invoke(main, ["servers", "test", "time"])

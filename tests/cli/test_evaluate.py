@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolscout.cli import main
+from toolscout.sessions.usage import UsageLog
+from toolscout.stores import SqliteStore
 
 TOOLS = [
     {"id": "1", "name": "send_mail", "server": "mail", "description": "Send an e-mail."},
@@ -69,3 +71,34 @@ def test_a_folder_without_tools_is_an_error_that_says_what_is_missing(tmp_path: 
 
     assert result.exit_code == 2
     assert "there is no tools.jsonl or tools.jsonl.gz" in result.stderr
+
+
+def test_a_log_shows_what_learning_would_have_given(folder: Path, tmp_path: Path):
+    log = tmp_path / "calls.jsonl"
+    write_rows(log, [{"query": "send a mail", "tool": "mail__send_mail"}] * 3)
+
+    found = json.loads(evaluate("--learned", log, folder, "--json").stdout)
+    shown = evaluate("--learned", log, folder, "--encoder", "none").stdout
+
+    assert found["with_history"]["requests"] == 2
+    assert found["without_history"]["requests"] == 1
+    assert found["with_history"]["first_learned"] == 1.0
+    assert "tools called before" in shown
+
+
+@pytest.mark.usefixtures("home")
+def test_without_a_log_the_gateways_own_is_replayed(home: Path, folder: Path):
+    (home / "toolscout.toml").write_text("[gateway]\ncache = 'gateway.db'\n")
+    with SqliteStore(home / "gateway.db") as store:
+        UsageLog(store, lambda: 1.0).add("c", "send a mail", "mail__send_mail", "ok")
+
+    found = json.loads(evaluate(folder, "--json", "--learned").stdout)
+
+    assert found["without_history"]["requests"] == 1
+
+
+def test_queries_or_a_log_are_needed():
+    result = evaluate()
+
+    assert result.exit_code == 2
+    assert "Name a DIR with queries, or use --learned." in result.stderr

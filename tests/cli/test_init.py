@@ -451,6 +451,7 @@ def test_a_profile_grows_with_the_servers_of_its_client(home: Path, cursor: Path
     assert entry["args"][-2:] == ["--profile", "cursor"]
 
 
+@pytest.mark.processes
 def test_the_new_servers_are_tested_and_their_tokens_counted(home: Path):
     servers = {
         "time": {"command": TIME.command, "args": list(TIME.args)},
@@ -479,6 +480,7 @@ def test_the_new_servers_are_tested_and_their_tokens_counted(home: Path):
     assert lines[-1].startswith("Next: restart Cursor.")
 
 
+@pytest.mark.processes
 def test_json_has_the_results_of_the_tests(home: Path):
     servers = {"time": {"command": TIME.command, "args": list(TIME.args)}}
     Path("mine.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")

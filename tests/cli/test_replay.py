@@ -158,3 +158,74 @@ def test_either_a_recording_is_replayed_or_one_is_made(recording: Path, words: t
 
     assert result.exit_code == 2
     assert "Give either a RECORDING to replay or --record FILE to make one." in result.stderr
+
+
+@pytest.fixture
+def store(home: Path) -> Path:
+    """Return the store of a gateway that two users have taught."""
+    (home / "toolscout.toml").write_text("[gateway]\ncache = 'gateway.db'\n")
+    with SqliteStore(home / "gateway.db") as store:
+        past = UsageLog(store, lambda: 1.0)
+        past.add("c", "bake bread", "s__bake_bread", "ok", principal="alice")
+        past.add("c", "bake bread", "s__bake_bread", "ok", principal="bob")
+        past.add("c", "colour the wall", "s__paint_wall", "ok")
+    return home / "gateway.db"
+
+
+def run_learned(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["learned", *arguments])
+
+
+def list_learned() -> list[tuple[str, str, int]]:
+    rows = json.loads(run_learned("list", "--json").stdout)["learned"]
+    return [(row["tool"], row["request"], row["principals"]) for row in rows]
+
+
+@pytest.mark.usefixtures("store")
+def test_what_was_learned_is_listed_by_tool():
+    shown = run_learned().stdout
+
+    assert list_learned() == [
+        ("s__bake_bread", "bake bread", 2),
+        ("s__paint_wall", "colour the wall", 1),
+    ]
+    assert [line.split()[0] for line in shown.splitlines()] == ["s__bake_bread", "s__paint_wall"]
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (["s__bake_bread"], ["s__paint_wall"]),
+        (["--request", "Colour the  wall"], ["s__bake_bread"]),
+        (["--all"], []),
+    ],
+)
+def test_what_was_learned_is_forgotten_for_good(arguments: list[str], left: list[str]):
+    done = run_learned("forget", *arguments)
+
+    assert done.exit_code == 0, done.output
+    assert [tool for tool, _, _ in list_learned()] == left
+
+
+@pytest.mark.usefixtures("store")
+def test_forgetting_what_nobody_learned_says_so():
+    done = run_learned("forget", "s__unknown")
+
+    assert done.exit_code == 3
+    assert "Forgot 0 requests." in done.stdout
+    assert "toolscout learned" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "--all"], ["a", "--request", "b"]])
+def test_one_thing_is_forgotten_at_a_time(arguments: list[str]):
+    done = run_learned("forget", *arguments)
+
+    assert done.exit_code == 2
+    assert "Name a TOOL, or use --request TEXT or --all." in done.stderr
+
+
+def test_without_a_gateway_nothing_has_been_learned(home: Path):
+    (home / "toolscout.toml").write_text("[gateway]\ncache = 'gateway.db'\n")
+
+    assert run_learned().stdout == "Nothing has been learned yet.\n"

@@ -6,10 +6,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hostile import is_safe
+from toolscout.catalog import Catalog
 from toolscout.cli import main
-from toolscout.cli.search import TRY_QUERIES
+from toolscout.cli.search import TRY_QUERIES, build_scout
 from toolscout.demo import load_demo_tools
 from toolscout.files import read_tools, write_tools
+from toolscout.hints.hints import Hints
+from toolscout.settings import HintUse, Settings
 from toolscout.tokens import (
     COUNTED_TOOLS,
     count_all_definition_tokens,
@@ -97,7 +100,12 @@ def test_json_holds_hits_reasons_and_tokens(tools: Path):
                 "confidence": "exact",
                 "signature": "mail__send_mail(to*, copies?: integer)",
                 "summary": "Send an e-mail.",
-                "why": {"matched": {}, "shares": {"exact name": 1.0}, "held_back": []},
+                "why": {
+                    "matched": {},
+                    "shares": {"exact name": 1.0},
+                    "held_back": [],
+                    "asked_before": [],
+                },
             }
         ],
         "missing": [{"name": "send_fax", "near": ["mail__send_mail"]}],
@@ -134,7 +142,7 @@ def test_every_encoder_finds_the_obvious(encoder: str, tools: Path):
 
 
 def test_the_demo_catalogue_is_searched_when_no_tools_are_named():
-    result = run("open a pull request", "--json")
+    result = run("create a pull request", "--json")
 
     assert json.loads(result.stdout)["hits"][0]["name"] == "github__create_pull_request"
     assert result.stderr == "Using the demo catalogue; name your own with --catalog or --config.\n"
@@ -154,7 +162,7 @@ def test_a_missing_name_is_reported_with_near_names(tools: Path):
 
 
 def test_weaker_hits_are_counted_and_shown_on_request():
-    query = ("open a pull request", "--limit", 50)
+    query = ("create a pull request", "--limit", 50)
     best = names(*query)
     hidden = 50 - len(best)
 
@@ -313,3 +321,10 @@ def test_a_hit_is_one_line_in_a_pipe_and_its_sentence_is_cut(tmp_path: Path):
     assert line.startswith("1  bell__ring  ")
     assert line.endswith(" and long and…")
     assert len(line) < 300
+
+
+def test_a_search_uses_the_hints_of_the_store_unless_they_are_off():
+    hints = Hints()
+
+    assert build_scout(Catalog(TOOLS), "none", hints).hints is hints
+    assert build_scout(Catalog(TOOLS), "none", hints, Settings(hints=HintUse.OFF)).hints is None

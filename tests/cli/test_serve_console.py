@@ -38,7 +38,7 @@ def running(*options: str) -> Generator[Asker]:
 def test_the_demo_catalogue_is_shown_where_none_is_named():
     with running() as asker:
         told = asker.get("/overview")
-        [hit] = asker.get("/search", q="open a pull request", limit=1)["hits"]
+        [hit] = asker.get("/search", q="create a pull request", limit=1)["hits"]
         page = asker.send("GET", "/")
         missing = asker.send("GET", "/mcp")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from serving import TIME
 from toolscout.cli import main
 from toolscout.config.file import read_config
 
@@ -22,7 +23,7 @@ cache = "cache/gateway.db"
 
 [servers.time]
 command = {PYTHON}
-args = ["-m", "mcp_server_time"]
+args = {json.dumps(TIME.args)}
 deny = ["convert_*"]
 
 [servers.missing]
@@ -145,7 +146,7 @@ def test_a_server_that_has_answered_before_is_not_said_to_be_installing(
 ):
     monkeypatch.setattr("toolscout.cli.inputs.PATIENT_SECONDS", 0.1)
     npx = config.with_name("npx")
-    npx.write_text(f"#!/bin/sh\nsleep 1\nexec {PYTHON} -m mcp_server_time\n")
+    npx.write_text(f"#!/bin/sh\nsleep 1\nexec {PYTHON} {TIME.args[0]}\n")
     npx.chmod(0o755)
     config.write_text(f"[servers.time]\ncommand = {json.dumps(str(npx))}\n")
 

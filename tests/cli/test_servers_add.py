@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from mcp.client import Client
 
-from foreign import NODE, NPM
+from foreign import needs_packer, pack
 from gateway.fleet import always, text_of
 from serving import DEADLINE_SECONDS, eventually
 from toolscout.cli import main
@@ -32,10 +31,6 @@ if sys.platform == "win32":
 from terminals import terminal
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
-PACKER = NPM / "@anthropic-ai/mcpb/dist/cli/cli.js"
-needs_packer = pytest.mark.skipif(
-    not NODE or not PACKER.is_file(), reason="needs `make .npm-servers/.installed`"
-)
 WEATHER: dict[str, Any] = {
     "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
     "name": "io.github.ann/weather",
@@ -210,8 +205,7 @@ def test_a_bundle_of_the_official_packer_is_unpacked_served_and_removed(
         "def greet(word, name):\n    return f'{word}, {name}!'\n"
     )
     packed = home / "clock.mcpb"
-    packing = [NODE, str(PACKER), "pack", str(made), str(packed)]
-    subprocess.run(packing, check=True, capture_output=True, timeout=DEADLINE_SECONDS)
+    pack(made, packed)
     # Its `python` is the one of the tests, which has the SDK.
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 

@@ -90,3 +90,19 @@ def test_resources_and_prompts_are_no_part_of_a_request():
     both = measure_costs(Scout(Catalog({"notes": [tool, page]}), encoder=None), lambda _: None)
 
     assert (both.tools, both.definitions) == (1, alone.definitions)
+
+
+def test_skills_count_with_what_clients_announce_in_every_prompt(tmp_path: Path):
+    (tmp_path / "skills" / "pdf").mkdir(parents=True)
+    text = "---\nname: pdf\ndescription: Fill in PDF forms.\n---\n\nA long text about forms.\n"
+    (tmp_path / "skills" / "pdf" / "SKILL.md").write_text(text)
+    (tmp_path / "toolscout.toml").write_text('[skills]\nfolders = ["skills"]\n')
+    command = ["tokens", "--config", str(tmp_path / "toolscout.toml")]
+
+    figures = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    shown = CliRunner().invoke(main, command).stdout
+
+    assert figures["skills"] == 1
+    assert figures["announced"] == count_tokens("- pdf: Fill in PDF forms.\n")
+    assert figures["total"] == figures["definitions"] + figures["announced"]
+    assert "Names and descriptions of skills: 1" in shown

@@ -320,7 +320,7 @@ def test_a_server_of_another_program_that_cannot_be_used_is_left_out_with_a_note
     assert [server.name for server in config.servers] == ["c"]
     assert config.notes == (
         f"{config.source}: Setting 'servers.a.transport' is 'ws'. "
-        "Use one of stdio, http, sse, openapi. The server was left out.",
+        "Use one of stdio, http, sse, openapi, skills. The server was left out.",
         f"{config.source}: Setting 'servers.b' is 3. Use a table. The server was left out.",
     )
 
@@ -933,10 +933,53 @@ def test_an_unknown_encoder_is_refused_where_it_stands(table: str, tmp_path: Pat
         read_config(tmp_path / "toolscout.toml", f'[{table}]\nencoder = "fast"\n')
 
 
-def test_two_encoders_are_one_too_many(tmp_path: Path):
-    text = '[gateway]\nencoder = "onnx"\n[sessions]\nencoder = "static"\n'
+@pytest.mark.parametrize("table", ["gateway", "sessions"])
+def test_which_hints_a_search_uses_can_be_set_in_both_places(table: str, tmp_path: Path):
+    config = read_config(tmp_path / "toolscout.toml", f'[{table}]\nhints = "own"\n')
+
+    assert config.sessions.hints == "own"
+    with pytest.raises(InvalidConfig, match=f"'{table}.hints' .* Use one of shipped, own, off"):
+        read_config(tmp_path / "toolscout.toml", f'[{table}]\nhints = "all"\n')
+
+
+@pytest.mark.parametrize(("name", "values"), [("encoder", "onnx static"), ("hints", "own off")])
+def test_what_both_places_set_is_one_too_many(name: str, values: str, tmp_path: Path):
+    first, second = values.split()
+    text = f'[gateway]\n{name} = "{first}"\n[sessions]\n{name} = "{second}"\n'
 
     with pytest.raises(
-        InvalidConfig, match=r"'gateway\.encoder' .* is also set under \[sessions\]"
+        InvalidConfig, match=rf"'gateway\.{name}' .* is also set under \[sessions\]"
     ):
         read_config(tmp_path / "toolscout.toml", text)
+
+
+def test_folders_of_skills_are_a_server_with_options_of_its_own(tmp_path: Path):
+    file = tmp_path / "toolscout.toml"
+    file.write_text(
+        '[skills]\nfolders = ["mine"]\nplaces = ["claude-code"]\n'
+        '[servers.skills]\nchanges = "allow"\npins = ["pdf"]\n'
+        '[servers.legal]\nskills = ["~/legal"]\n'
+    )
+
+    config = read_config(file)
+    servers = {server.name: server for server in config.servers}
+
+    assert servers["skills"].transport is Transport.SKILLS
+    assert servers["skills"].skills == (f"{tmp_path}/mine", "~/.claude/skills")
+    assert (servers["skills"].changes, servers["skills"].pins) == ("allow", ("pdf",))
+    assert servers["legal"].skills == ("~/legal",)
+
+
+def test_an_unknown_place_of_skills_is_refused_with_those_that_exist(tmp_path: Path):
+    file = tmp_path / "toolscout.toml"
+    file.write_text('[skills]\nplaces = ["emacs"]\n')
+
+    with pytest.raises(InvalidConfig, match=r"'skills\.places' .*'emacs'.*claude-code, codex"):
+        read_config(file)
+
+
+def test_without_folders_there_is_no_server_of_skills(tmp_path: Path):
+    file = tmp_path / "toolscout.toml"
+    file.write_text("[skills]\nlisted_tokens = 100\n")
+
+    assert read_config(file).servers == ()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.keychain import Keychain
+from serving import TIME_SERVER
 from toolscout.config import references
 from toolscout.config.file import Config, read_config
 from toolscout.config.references import (
@@ -205,7 +206,7 @@ def test_without_the_package_the_keychain_says_what_to_install(monkeypatch: pyte
 
 def test_a_server_starts_with_what_the_keychain_of_its_process_has(tmp_path: Path):
     file = tmp_path / "toolscout.toml"
-    words = json.dumps(["-m", "mcp_server_time", "--local-timezone", "${keyring:zone}"])
+    words = json.dumps([TIME_SERVER, "--local-timezone", "${keyring:zone}"])
     file.write_text(
         f"[servers.time]\ncommand = {json.dumps(sys.executable)}\nargs = {words}\n"
         f"[gateway]\ncache = {json.dumps(str(tmp_path / 'gateway.db'))}\n"

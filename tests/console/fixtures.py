@@ -13,7 +13,7 @@ from typing import Any
 
 from console.asking import Asker, Json, converse
 from console.windows import in_thread
-from serving import DEADLINE_SECONDS, TIME, served
+from serving import DEADLINE_SECONDS, TIME, TIME_SERVER, served
 from toolscout.config.edits import to_toml
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayConfig
@@ -23,8 +23,8 @@ from toolscout.stores.store import Store
 UNSETTLED = ("configured", "known", "starting")
 GREETING = "ready to tell the time"
 GREETED = (
-    f"import sys, runpy; print({GREETING!r}, file=sys.stderr); sys.argv = ['time'];"
-    "runpy.run_module('mcp_server_time', run_name='__main__')"
+    f"import sys, runpy; print({GREETING!r}, file=sys.stderr); "
+    f"runpy.run_path({TIME_SERVER!r}, run_name='__main__')"
 )
 CLOCK = replace(TIME, args=("-c", GREETED))
 GIT = ServerConfig(

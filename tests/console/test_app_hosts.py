@@ -33,7 +33,7 @@ def test_a_catalogue_without_a_gateway_is_searched_and_says_what_it_lacks(
     browser: Browser, demo: str
 ):
     with window(browser, demo) as tab:
-        page = tab.open("#/search?q=open+a+pull+request")
+        page = tab.open("#/search?q=create+a+pull+request")
         first = page.locator(".hit a[data-tool]").first
         expect(first).to_have_attribute("data-tool", "github__create_pull_request")
 

@@ -118,7 +118,9 @@ def test_hits_appear_while_a_query_is_typed_each_with_its_reasons(tab: Window):
     first = page.locator(".hit").first
 
     expect(first.locator("a[data-tool]")).to_have_attribute("data-tool", f"time__{CURRENT}")
-    expect(first.locator(".signals dt")).to_have_text(["words", "name", "clause", "meaning"])
+    expect(first.locator(".signals dt")).to_contain_text(
+        ["words", "name", "clause", "meaning", "hint"]
+    )
     expect(first.locator("a mark")).to_have_text(["time", "current", "time"])
     expect(first.locator("code.signature")).to_contain_text("timezone*")
     expect(first.locator(".badge").last).to_have_text(re.compile(r"^(strong|likely|weak)\d+ %$"))
@@ -500,6 +502,16 @@ def test_keys_lead_from_page_to_page_and_can_be_switched_off(tab: Window):
 
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("heading", level=1)).to_have_text("Map")
+
+
+def test_the_documentation_is_one_click_away(tab: Window):
+    page = tab.open("")
+
+    link = page.get_by_role("link", name="Open the documentation")
+
+    expect(link).to_be_visible()
+    expect(link).to_have_attribute("href", re.compile("^https://"))
+    expect(link).to_have_attribute("target", "_blank")
 
 
 def test_chosen_colours_stay(tab: Window):

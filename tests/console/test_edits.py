@@ -10,13 +10,13 @@ import pytest
 
 from console.asking import Asker, Json
 from console.fixtures import wait_for_entries
-from serving import DEADLINE_SECONDS, served
+from serving import DEADLINE_SECONDS, TIME, served
 from toolscout.config.file import read_config
 
 TEXT = f"""# Servers of the office.
 [servers.time]
 command = {json.dumps(sys.executable)}  # the one of the project
-args = ["-m", "mcp_server_time", "--local-timezone", "UTC"]
+args = {json.dumps(TIME.args)}
 hints = {{ "get_*" = "clock" }}
 
 # Only for Tuesdays.
@@ -178,7 +178,7 @@ def test_a_token_with_a_profile_changes_nothing(ann: Asker, file: Path):
 
 
 def test_a_file_of_another_program_is_not_written_and_the_page_says_so(tmp_path: Path):
-    server = {"command": sys.executable, "args": ["-m", "mcp_server_time"]}
+    server = {"command": sys.executable, "args": TIME.args}
     text = json.dumps({"mcpServers": {"time": server}})
     file = tmp_path / "mcp.json"
     file.write_text(text, encoding="utf-8")

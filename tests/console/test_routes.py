@@ -85,6 +85,7 @@ def test_the_overview_says_what_there_is_and_what_may_be_done(live: Asker):
 
     assert (told["host"], told["tools"], told["principal"]) == ("gateway", 2, "anonymous")
     assert told["servers"]["ready"] == 1
+    assert told["docs"].startswith("https://")
     assert told["encoders"][:2] == ["static", "lexical"]
     assert told["tokens"]["all_definitions"] > 0
     assert told["waiting"] == 0

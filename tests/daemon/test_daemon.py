@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -18,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.subscriptions import ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
@@ -27,7 +29,7 @@ from serving import DEADLINE_SECONDS, eventually
 from toolscout.cli import main
 from toolscout.clients import discovery
 from toolscout.daemon.bridge import find_default_config
-from toolscout.daemon.place import ask_daemons, connect, find_place, greet
+from toolscout.daemon.place import connect, greet
 from toolscout.gateway.resume import CLIENT_KIND
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores import SqliteStore
@@ -47,6 +49,9 @@ HELLO: dict[str, Any] = {
 }
 COUNTING = (str(Path(__file__).parents[1] / "gateway" / "counting_server.py"), "project.txt")
 NOTING = (str(Path(__file__).with_name("noting_server.py")),)
+KEY = "0123456789abcdef"
+CLIENT: dict[str, Any] = {"version": "0", "session": "x", "profile": ""}
+NEWER = {**CLIENT, "version": "99.0.0"}
 
 
 class Machine:
@@ -89,10 +94,29 @@ class Machine:
         client.stdin.flush()
         return client
 
+    def start_daemon(self) -> "subprocess.Popen[bytes]":
+        """Start a daemon that no client has asked for."""
+        command = [sys.executable, "-m", "toolscout", *self.words, f"--as-daemon={KEY}"]
+        null = subprocess.DEVNULL
+        return subprocess.Popen(command, env=self.env, stdin=null, stdout=null, stderr=null)
+
+    async def reach(self) -> socket.socket:
+        """Return a connection to the daemon as soon as it listens."""
+        found: list[socket.socket] = []
+
+        def try_all() -> bool:
+            reached = map(connect, self.folder.glob("*.socket"))
+            found.extend(one for one in reached if one is not None)
+            return bool(found)
+
+        await eventually(try_all)
+        [connection] = found
+        return connection
+
     def connect_as(self, user: int) -> str:
         """Become another user and greet the daemon; return what happened."""
         [path] = self.folder.glob("*.socket")
-        greeting = json.dumps({"version": "0", "session": "x", "profile": ""}).encode() + b"\n"
+        greeting = json.dumps(CLIENT).encode() + b"\n"
         code = f"""
 import os, socket
 os.setuid({user})
@@ -140,6 +164,12 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(work())
 
 
+def ask_unread(connection: socket.socket) -> None:
+    """Send the first message of a client, and return once its answer waits to be read."""
+    connection.sendall(json.dumps(HELLO).encode() + b"\n")
+    connection.recv(1, socket.MSG_PEEK)
+
+
 def test_clients_that_start_at_once_start_one_gateway_and_each_server_once(machine: Machine):
     clients = [machine.start() for _ in range(6)]
 
@@ -155,7 +185,7 @@ def test_clients_that_start_at_once_start_one_gateway_and_each_server_once(machi
     run(use)
     [daemon] = machine.list_daemons()
     children = [child.cmdline() for child in daemon.children(recursive=True)]
-    assert sum("mcp_server_time" in words for words in children) == 1
+    assert sum(TIME[0] in words for words in children) == 1
     for client in clients:
         client.communicate()
         assert client.returncode == 0
@@ -203,6 +233,100 @@ def test_a_client_that_dies_takes_nothing_with_it(machine: Machine):
                 assert b"serverInfo" in await asyncio.to_thread(other.stdout.readline)
                 other.kill()
             assert '"timezone": "UTC"' in text_of(await client.call_tool("tool_call", NOW))
+
+    run(use)
+
+
+def test_a_client_that_dies_with_an_answer_unread_takes_nothing_with_it(machine: Machine):
+    async def use() -> None:
+        async with machine.client() as client:
+            await known(client, NAME)
+            with await machine.reach() as other:
+                assert await asyncio.to_thread(greet, other, CLIENT) == {"accepted": True}
+                await asyncio.to_thread(ask_unread, other)
+            assert '"timezone": "UTC"' in text_of(await client.call_tool("tool_call", NOW))
+
+    run(use)
+
+
+@pytest.mark.parametrize("progress", ["connected", "accepted", "asked", "answered"])
+@pytest.mark.parametrize("is_closed_first", [True, False])
+def test_a_gateway_that_is_asked_to_end_right_after_its_start_ends(
+    machine: Machine, progress: str, is_closed_first: bool
+):
+    async def use() -> None:
+        with machine.start_daemon() as daemon:
+            connection = await machine.reach()
+            if progress != "connected":
+                assert await asyncio.to_thread(greet, connection, CLIENT) == {"accepted": True}
+            if progress == "asked":
+                connection.sendall(json.dumps(HELLO).encode() + b"\n")
+            if progress == "answered":
+                await asyncio.to_thread(ask_unread, connection)
+            if is_closed_first:
+                connection.close()
+            daemon.terminate()
+            connection.close()
+            try:
+                assert await asyncio.to_thread(daemon.wait, DEADLINE_SECONDS) == 0
+            finally:
+                daemon.kill()
+
+    run(use)
+
+
+def test_a_gateway_that_ends_does_not_wait_for_a_cancelled_request_and_nobody_answers_it(
+    machine: Machine, tmp_path: Path
+):
+    machine.config = configuration(tmp_path, {"noting": NOTING}, stop_seconds=3_600)
+    notes = tmp_path / "notes"
+    waiting = {"name": "noting__wait", "arguments": {"path": str(notes), "name": "ada"}}
+
+    async def use() -> None:
+        async with machine.client() as client:
+            await known(client, "noting__wait")
+            with await asyncio.to_thread(machine.start) as other:
+
+                def say(method: str, **rest: Any) -> None:
+                    assert other.stdin is not None
+                    message = {"jsonrpc": "2.0", "method": method, **rest}
+                    other.stdin.write(json.dumps(message).encode() + b"\n")
+                    other.stdin.flush()
+
+                def hear() -> int:
+                    assert other.stdout is not None
+                    told = map(json.loads, other.stdout)
+                    return next(message["id"] for message in told if "id" in message)
+
+                assert await asyncio.to_thread(hear) == HELLO["id"]
+                say("notifications/initialized")
+                say("tools/call", id=2, params={"name": "tool_call", "arguments": waiting})
+                await eventually(notes.exists)
+                say("notifications/cancelled", params={"requestId": 2})
+                await eventually(lambda: "ada was cancelled" in notes.read_text(encoding="utf-8"))
+                [daemon] = machine.list_daemons()
+                daemon.terminate()
+                await eventually(lambda: not daemon.is_running())
+                say("ping", id=3)
+                assert await asyncio.to_thread(hear) == 3
+
+    run(use)
+
+
+def test_a_gateway_that_ends_closes_the_streams_of_clients_that_listen_for_changes(
+    machine: Machine, tmp_path: Path
+):
+    machine.config = configuration(tmp_path, {"time": TIME}, stop_seconds=3_600)
+
+    async def use() -> None:
+        async with machine.client() as client:
+            for _ in range(2):
+                async with client.listen(tools_list_changed=True) as stream:
+                    [daemon] = machine.list_daemons()
+                    daemon.terminate()
+                    # If the gateway did not close the stream, this would raise.
+                    assert all([isinstance(event, ToolsListChanged) async for event in stream])
+                await eventually(lambda daemon=daemon: not daemon.is_running())
 
     run(use)
 
@@ -275,12 +399,7 @@ def test_a_call_that_was_running_when_the_gateway_was_killed_is_not_made_twice(
     run(use)
 
 
-def test_a_newer_version_takes_over_without_a_failed_request(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("HOME", str(machine.home))  # of the test itself, which greets the gateway
-    newer = {"version": "99.0.0", "session": "x", "profile": ""}
-
+def test_a_newer_version_takes_over_without_a_failed_request(machine: Machine):
     async def call_until(client: Client, ended: asyncio.Event) -> int:
         count = 0
         while not ended.is_set():
@@ -291,25 +410,18 @@ def test_a_newer_version_takes_over_without_a_failed_request(
         return count
 
     async def take_over() -> None:
-        def is_used() -> bool:
-            answers = [answer for _, answer in ask_daemons(machine.folder) if answer]
-            return [len(answer["clients"]) for answer in answers] == [2]
-
-        await eventually(is_used)
-        [daemon] = machine.list_daemons()
-        connection = connect(find_place(machine.words[1:]).find_socket(machine.env))
-        assert connection is not None
-        with connection:
-            assert await asyncio.to_thread(greet, connection, newer) == {"accepted": False}
+        # At once: its clients may be about to connect to it.
+        with await machine.reach() as connection:
+            [daemon] = machine.list_daemons()
+            assert await asyncio.to_thread(greet, connection, NEWER) == {"accepted": False}
         await eventually(lambda: not daemon.is_running())
-        await eventually(lambda: len(list(machine.folder.glob("*.socket"))) == 1)
 
     async def use() -> None:
         async with machine.client() as first, machine.client(mode="legacy") as second:
             await known(first, NAME)
             ended = asyncio.Event()
             calling = [asyncio.create_task(call_until(one, ended)) for one in (first, second)]
-            for _ in range(2):
+            for _ in range(4):
                 await take_over()
             ended.set()
             assert all(await asyncio.gather(*calling))
@@ -477,7 +589,7 @@ def test_another_user_cannot_reach_the_gateway(machine: Machine):
     async def use() -> None:
         async with machine.client() as client:
             await known(client, NAME)
-            [socket] = machine.folder.glob("*.socket")
+            [path] = machine.folder.glob("*.socket")
             assert machine.folder.stat().st_mode & 0o777 == 0o700
             assert "PermissionError" in await asyncio.to_thread(machine.connect_as, NOBODY)
 
@@ -485,7 +597,7 @@ def test_another_user_cannot_reach_the_gateway(machine: Machine):
             for folder in (machine.folder, *machine.folder.parents):
                 if machine.home in (folder, *folder.parents):
                     folder.chmod(0o755)
-            socket.chmod(0o666)
+            path.chmod(0o666)
             assert "answer b''" in await asyncio.to_thread(machine.connect_as, NOBODY)
             assert "accepted" in await asyncio.to_thread(machine.connect_as, os.getuid())
 

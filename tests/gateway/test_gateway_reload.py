@@ -29,6 +29,7 @@ OTHERS: dict[str, object] = {
     "profiles": {"p": {"servers": ["a"]}},
     "rules": {"r": {"permission": "deny", "servers": ["a"]}},
     "routes": {"a": {"keywords": ["word"]}},
+    "programs": {"enabled": True},
     "store": "postgresql://localhost/x",
 }
 """Values for options whose declaration alone does not say what another value may be."""

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +17,17 @@ from typing import Any, Protocol
 import pytest
 from mcp.client import Client
 
-from gateway.fleet import BERLIN, GIT, TIME, client_of, configuration, keep_open, known, text_of
+from gateway.fleet import (
+    BERLIN,
+    DEADLINE_SECONDS,
+    GIT,
+    TIME,
+    client_of,
+    configuration,
+    keep_open,
+    known,
+    text_of,
+)
 from gateway.processes import fill_cache
 from toolscout.config.file import read_config
 from toolscout.encoders import OnnxEncoder
@@ -263,6 +274,24 @@ HANDSHAKE = {
         "clientInfo": {"name": "test", "version": "1"},
     },
 }
+
+
+def test_a_gateway_whose_client_dies_with_an_answer_unread_ends(tmp_path: Path):
+    # Programs in Node give their servers sockets, which report such a death as an error.
+    ours, theirs = socket.socketpair()
+    config = configuration(tmp_path, {})
+    command = [sys.executable, "-m", "toolscout", "serve", "--config", str(config), "--no-daemon"]
+
+    pipe = theirs.fileno()
+    with ours, theirs, subprocess.Popen(command, stdin=pipe, stdout=pipe) as gateway:
+        theirs.close()
+        ours.sendall(json.dumps(HANDSHAKE).encode() + b"\n")
+        ours.recv(1, socket.MSG_PEEK)
+        ours.close()
+        try:
+            assert gateway.wait(DEADLINE_SECONDS) == 0
+        finally:
+            gateway.kill()
 
 
 def test_a_gateway_that_was_killed_comes_back_with_what_it_knew(tmp_path: Path):

@@ -14,15 +14,22 @@ from typing import Any, Literal
 
 import httpx2
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from serving import DEADLINE_SECONDS, HANGING, MISSING, TIME, Served, served
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import InvalidConfig
+from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.http import serve_http
 from toolscout.gateway.middleware import TEXTS
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
+from toolscout.stores.memory import MemoryStore
 from toolscout.tools import Tool
 
 NOW = {"name": "time__get_current_time", "arguments": {"timezone": "UTC"}}
@@ -30,6 +37,7 @@ CONVERT = {
     "name": "time__convert_time",
     "arguments": {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"},
 }
+PROMETHEUS = {"Authorization": "Bearer scrape"}
 ANN, BOB = {"Authorization": "Bearer open sesame"}, {"Authorization": "Bearer swordfish"}
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -61,6 +69,7 @@ def guarded() -> Iterator[Served]:
         tokens={
             "ann": {"token": "open sesame"},
             "bob": {"token": "swordfish", "profile": "some"},
+            "prometheus": {"token": "scrape", "profile": "some", "metrics": True},
         },
         profiles={"some": {"tools": ["*convert*"]}},
         hosts=["tools.example"],
@@ -308,6 +317,8 @@ def test_probes_need_neither_name_nor_token(guarded: Served):
         "servers": 1,
         "pending": 0,
         "failed": 0,
+        "unwritten": 0,
+        "lost": 0,
         "tools": 2,
         "store": True,
     }
@@ -323,6 +334,8 @@ def test_a_gateway_is_not_ready_while_a_server_is_unknown():
         "servers": 1,
         "pending": 1,
         "failed": 0,
+        "unwritten": 0,
+        "lost": 0,
         "tools": 0,
         "store": True,
     }
@@ -383,6 +396,36 @@ def test_pages_about_all_servers_need_a_token_without_a_profile(guarded: Served,
 
     assert [answer.status_code for answer in answers] == [200, 403]
     assert error_of(answers[1])["code"] == "limited"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/status"])
+def test_a_limited_token_may_be_allowed_to_read_them(guarded: Served, path: str):
+    assert get(guarded, path, **PROMETHEUS).status_code == 200
+
+
+def test_the_metrics_show_what_is_being_answered_and_that_the_gateway_is_ready():
+    begun, go_on = threading.Event(), asyncio.Event()
+
+    async def look_during_a_call(running: Served) -> str:
+        async with connected(running.url, "auto") as client:
+            await client.call_tool("tool_search", {"query": "what time is it now"})
+            call = asyncio.create_task(client.call_tool("tool_call", NOW))
+            assert await asyncio.to_thread(begun.wait, DEADLINE_SECONDS)
+            page = await asyncio.to_thread(get, running, "/metrics")
+            running.loop.call_soon_threadsafe(go_on.set)
+            await call
+        return page.text
+
+    with served(TIME, policy=held(begun, go_on)) as running:
+        assert running.known.wait(DEADLINE_SECONDS)
+        shown = asyncio.run(look_during_a_call(running)).splitlines()
+
+    assert "toolscout_running_requests 1.0" in shown
+    assert "toolscout_open_streams 0.0" in shown
+    assert "toolscout_sessions 1.0" in shown
+    assert "toolscout_tools 2.0" in shown
+    assert "toolscout_ready 1.0" in shown
+    assert "toolscout_store_available 1.0" in shown
 
 
 # Stopping
@@ -476,6 +519,22 @@ async def main():
 logging.basicConfig(level="INFO", format="%(name)s: %(message)s")
 asyncio.run(main())
 """
+
+
+@given(turns=st.integers(0, 80))
+@settings(max_examples=25)
+def test_a_gateway_stops_at_whichever_turn_of_its_start_it_is_asked_to(turns: int):
+    async def start_and_stop() -> None:
+        stop = asyncio.Event()
+        config = Config(gateway=GatewayConfig(port=0))
+        async with asyncio.timeout(DEADLINE_SECONDS), Gateway(config, MemoryStore()) as gateway:
+            serving = asyncio.create_task(serve_http(gateway, stop=stop))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            stop.set()
+            await serving
+
+    asyncio.run(start_and_stop())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")

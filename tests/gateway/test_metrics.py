@@ -1,5 +1,7 @@
 """What a gateway counts, and what it never tells."""
 
+import asyncio
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,10 +9,11 @@ import pytest
 from toolscout.config.file import Config
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.dialects import Dialect, to_definition
+from toolscout.gateway import metrics as metrics_module
 from toolscout.gateway.events import Listed
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.logs import Spans
-from toolscout.gateway.metrics import LABELLED_TOOLS, OTHER, Metrics
+from toolscout.gateway.metrics import LABELLED_TOOLS, OTHER, VERSIONS, Metrics
 from toolscout.schemas import Json
 from toolscout.sessions.events import Called, Described, Searched, Suggested
 from toolscout.sessions.metatools import build_meta_tools
@@ -122,6 +125,31 @@ def test_totals_are_what_a_person_wants_to_see():
         "failed_calls": 1,
         "tokens_not_sent": -10,
     }
+
+
+def test_the_delay_of_the_event_loop_is_measured(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metrics_module, "LOOP_SECONDS", 0.001)
+    metrics = metrics_of()
+
+    async def block_the_loop() -> None:
+        watching = asyncio.create_task(metrics.watch_loop())
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # as code that blocks the loop
+        await asyncio.sleep(0.002)  # due after the first measurement
+        watching.cancel()
+
+    asyncio.run(block_the_loop())
+
+    longest = value(metrics, "loop_delay_seconds_sum")
+    assert longest is not None
+    assert longest > 0.2
+
+
+def test_the_metrics_name_the_versions():
+    shown = metrics_of().render().decode()
+
+    assert f'toolscout="{VERSIONS["toolscout"]}"' in shown
+    assert "process_resident_memory_bytes" in shown
 
 
 def test_the_metrics_count_servers_by_phase():

@@ -126,6 +126,16 @@ def test_the_listening_address_is_an_allowed_host_if_it_is_one_address():
     )
 
 
+def test_the_address_at_which_a_connection_came_in_is_an_allowed_host():
+    access = Authenticator(GatewayConfig(host="0.0.0.0", tokens={"ann": TokenConfig(token=LONG)}))
+
+    assert access.admits_host("192.0.2.7:8765", "192.0.2.7")
+    assert access.admits_host("[2001:db8::7]:8765", "2001:db8::7")
+    assert not access.admits_host("192.0.2.8:8765", "192.0.2.7")
+    assert not access.admits_host("evil.example", "192.0.2.7")
+    assert not access.admits_host("", "")
+
+
 @pytest.mark.parametrize(
     "origin",
     [

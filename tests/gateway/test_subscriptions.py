@@ -488,6 +488,19 @@ def test_clients_are_notified_of_a_new_prompt_and_resource(era: str, tmp_path: P
     run(conversation)
 
 
+def test_a_stream_that_is_opened_while_the_gateway_ends_ends_in_order(tmp_path: Path):
+    async def conversation() -> None:
+        async with (
+            gateway_of(notebook(tmp_path, "modern")) as gateway,
+            ear(gateway, "auto") as ann,
+        ):
+            await gateway.subscriptions.close()
+            async with ann.client.listen(tools_list_changed=True) as stream:
+                assert [event async for event in stream] == []
+
+    run(conversation)
+
+
 def test_without_a_listing_a_tool_that_nobody_lists_is_no_change_of_the_list(tmp_path: Path):
     config = Config(
         servers=(notebook(tmp_path, "modern"),), sessions=Settings.from_mapping({"listing": "off"})

@@ -13,8 +13,9 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
+from documents import load_script
 from gateway.fleet import always
-from house.test_generated import ROOT, load_generator
+from house.test_generated import ROOT
 from servers.openapi.services import Service
 from serving import DEADLINE_SECONDS, eventually
 from toolscout.cli import main
@@ -32,7 +33,7 @@ from toolscout.servers.openapi.operations import tools_from_openapi
 from toolscout.stores import MemoryStore
 from toolscout.tools import Effect
 
-GENERATOR = load_generator()
+GENERATOR = load_script("generate")
 GROUPS: dict[str, type[Options]] = GENERATOR.OPTIONS
 PAGE = ROOT / "docs" / "configuration.md"
 PYTHON_ONLY = {"name", "hide", "revealed", "withheld"}

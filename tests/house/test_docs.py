@@ -15,7 +15,8 @@ from toolscout.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "plugins").rglob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 )
 SHELLS = ("sh", "console")
@@ -95,6 +96,19 @@ def test_every_test_that_a_page_names_exists(page: Path):
         source = (ROOT / path).read_text(encoding="utf-8")
 
         assert not name or f"def {name}(" in source, f"{path}::{name}"
+
+
+def test_a_block_from_the_page_of_an_adapter_is_still_on_that_page():
+    page = ROOT / "docs/start/adapter.md"
+    found = re.findall(
+        r"^<!-- from: (\w+) -->\n\n```python no-run\n(.*?)^```$",
+        page.read_text("utf-8"),
+        re.M | re.S,
+    )
+
+    assert found
+    for name, text in found:  # where it runs with the SDK
+        assert text in (ROOT / f"docs/adapters/{name}.md").read_text(encoding="utf-8")
 
 
 def test_only_known_blocks_are_skipped():

@@ -10,6 +10,7 @@ PACKAGE = Path(toolscout.__file__).parent
 
 VERBS = set(
     """
+    adopt claim expire hear
     abort accept acknowledge acquire add adjust admit advance advertise aggregate allow analyze
     anchor announce answer append apply approve arrange ask assemble assert assign attach attend
     authenticate authorize await balance batch begin bind blend block bound break bring build bundle

@@ -23,11 +23,20 @@ SCANNED = (
     "tests",
     "docs",
     "examples",
+    "plugins",
     ".ci",
-    "README.md",
+    ".claude-plugin",
+    ".github",
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "GOVERNANCE.md",
+    "README.md",
+    "SECURITY.md",
+    "THIRD_PARTY.md",
     "Makefile",
     "pyproject.toml",
+    "server.json",
 )
 TEXT_ENDINGS = ("", ".json", ".jsonl", ".md", ".py", ".toml", ".txt", ".yml")
 WORK_MACHINE = re.compile(r"(?<![\w.])/(?:work|root)/")

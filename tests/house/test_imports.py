@@ -22,9 +22,10 @@ ORDERS = {
         functions options
         tools
         catalog dialects policies query settings tokens
-        calls config demo files search testing
+        hints
+        calls config demo files programs search testing
         sessions
-        clients scout
+        clients scout skills
         adapters lint evaluate
         servers
         gateway
@@ -36,19 +37,29 @@ ORDERS = {
         encoder
         onnx
     """,
+    "toolscout.hints": """
+        pack
+        hints
+        writing
+        requests
+    """,
     "toolscout.search": """
         hits text vectors
         fusion lexical question translate
-        feedback shard
+        shard
         build
         rank
         index
+        feedback
     """,
     "toolscout.calls": """
         cut effort outcome shapes
         checks results
         repairs
         arguments
+    """,
+    "toolscout.programs": """
+        saved workers
     """,
     "toolscout.sessions": """
         pins record texts
@@ -58,12 +69,15 @@ ORDERS = {
         engine
         session_state
         call search
-        describe
+        describe run
         session
     """,
+    "toolscout.skills": """
+        skill
+    """,
     "toolscout.stores": """
-        memory postgres sqlite store
-        background
+        migrations store
+        background memory postgres sqlite
     """,
     "toolscout.lint": """
         diff phrases rules
@@ -106,7 +120,7 @@ ORDERS = {
         diagnosis isolation manifest transport
         oauth
         approvals connection
-        openapi process state
+        openapi process skills state
         listings mcp
         pool
         probe
@@ -146,6 +160,7 @@ ORDERS = {
     "toolscout.evaluate": """
         datasets
         quality
+        learning
     """,
     "toolscout.daemon": """
         place
@@ -153,9 +168,9 @@ ORDERS = {
     """,
     "toolscout.cli": """
         output
-        evaluate inputs
-        approvals audit completion policy search servers status tokens
-        replay serve
+        inputs
+        approvals audit hints policy search servers status tokens
+        evaluate replay serve
         call catalog describe doctor init
     """,
 }

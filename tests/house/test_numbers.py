@@ -17,11 +17,10 @@ from toolscout.adapters.anthropic.definitions import TOOLS_LIMIT as ANTHROPIC_TO
 from toolscout.adapters.anthropic.rounds import ROUNDS
 from toolscout.adapters.openai.responses import ROUNDS_LIMIT, Memory
 from toolscout.calls.shapes import FIELDS_KEPT
-from toolscout.catalog import RESERVED_NAMES
 from toolscout.config import bundles
 from toolscout.config.file import DEMO_SERVERS
 from toolscout.config.gateway import GatewayConfig
-from toolscout.config.servers import ServerConfig, Transport
+from toolscout.config.servers import ServerConfig, SkillsConfig, Transport
 from toolscout.console.activity import EVENTS_KEPT, LATENCIES_KEPT, LINES_KEPT, SESSIONS_KEPT
 from toolscout.console.audit import ENTRIES_READ
 from toolscout.console.map import STEPS
@@ -30,8 +29,10 @@ from toolscout.console.sessions import RUNS_KEPT
 from toolscout.demo import load_demo_catalog
 from toolscout.dialects import NAMESPACE_FUNCTIONS
 from toolscout.encoders.encoder import GRID, TABLE_FILE, StaticEncoder
+from toolscout.gateway.gateway import NEWS_SECONDS
 from toolscout.gateway.http import HELLO_BYTES
 from toolscout.gateway.ledger import HOURS_KEPT
+from toolscout.gateway.metrics import LABELLED_TOOLS
 from toolscout.gateway.middleware import (
     REFUSALS_NOTED,
     REQUEST_BYTES,
@@ -41,12 +42,15 @@ from toolscout.gateway.middleware import (
 from toolscout.gateway.pending import REQUESTS_KEPT
 from toolscout.gateway.shims import HEAD_BYTES
 from toolscout.gateway.tasks import KEPT_BYTES, LEASE_SECONDS, TASKS_KEPT
+from toolscout.hints.hints import HINT_CHARS, HINT_WORDS
+from toolscout.hints.writing import BATCH_TOOLS, DESCRIPTION_CHARS
 from toolscout.lint.lint import MOST_PROBED
 from toolscout.lint.probes import FOUND_WITHIN
 from toolscout.lint.rules import LONG_DEFINITION_TOKENS
 from toolscout.lint.scanner import MOST_CHARS
 from toolscout.query import PATTERN_LIMIT, TEXT_LIMIT
 from toolscout.search.build import APPROXIMATE_FROM
+from toolscout.search.feedback import HALF_LIFE_SECONDS, MOST_LIFT, PAIRS, REQUESTS_PER_TOOL
 from toolscout.search.fusion import WORTH_FLOOR, WORTH_SHARE, Signal
 from toolscout.search.index import PATTERN_TEXT_LIMIT, SHORTEST_BEGINNING
 from toolscout.search.lexical import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
@@ -62,18 +66,24 @@ from toolscout.search.text import (
     Field,
 )
 from toolscout.search.translate import LANGUAGES
+from toolscout.servers.connection import Delays
 from toolscout.servers.listings import ICONS_CHARS, ICONS_LIMIT, META_CHARS
 from toolscout.servers.oauth.callback import PORT
-from toolscout.sessions.metatools import CALLS_LIMIT
+from toolscout.servers.pool import CATCH_UP_SECONDS
+from toolscout.sessions.metatools import CALLS_LIMIT, build_meta_tools
 from toolscout.sessions.prompt import LISTING_SHARE
 from toolscout.sessions.replies import SAID_TOKENS
 from toolscout.sessions.session_state import HEARD_SECONDS
+from toolscout.sessions.usage import USAGE_KEPT
 from toolscout.settings import Mode, Settings
+from toolscout.skills.skill import BYTES_LIMIT, FILES_LIMIT
 from toolscout.stores.background import PENDING_BYTES, WAIT_SECONDS
+from toolscout.stores.postgres import STATEMENT_SECONDS
+from toolscout.stores.postgres import WAIT_SECONDS as POOL_SECONDS
 from toolscout.tokens import COUNTED_TOOLS
 
 ROOT = Path(__file__).parents[2]
-GENERATED = {"api.md", "cli.md", "configuration.md", "requirements.md"}
+GENERATED = {"api.md", "cli.md", "configuration.md", "events.md", "requirements.md"}
 PAGES = {
     str(path.relative_to(ROOT)): path
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -94,7 +104,7 @@ CONCEPTS = [
 REMEMBERED_RESPONSES = signature(Memory).parameters["limit"].default
 SMALL_WORDS = ["zero", "one", "two", "three", "four", "five", "six"]
 WORDS = [*SMALL_WORDS, "seven", "eight", "nine", "ten", "eleven", "twelve"]
-THREE = WORDS[len(RESERVED_NAMES)]
+THREE = WORDS[len(build_meta_tools())]
 
 
 def read_constant(module: str, name: str) -> int:
@@ -111,10 +121,29 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/security.md", "its memory grows by {} MB", (MOST_GROWTH_MB,)),
     # What the model sees.
     (ANY, "the {} meta-tools", (THREE,)),
-    ("README.md", "toolscout sends {} small tools", (THREE,)),
-    ("README.md", "The {} tools are `tool_search`", (THREE,)),
+    ("README.md", "gives the model {} small tools instead", (THREE,)),
+    ("README.md", "a search among {} tools", (len(DEMO),)),
     ("README.md", "# {} tools of {} made-up servers", (len(DEMO), len(DEMO.servers))),
+    (
+        "docs/comparison.md",
+        "{} other languages go through a lexicon",
+        (WORDS[len(LANGUAGES)].capitalize(),),
+    ),
+    ("docs/concepts.md", "a request carries {} small tools", (THREE,)),
+    ("docs/concepts.md", "with it, {} tools and a list", (THREE,)),
+    ("docs/start/gateway.md", "see {} tools instead of hundreds", (THREE,)),
+    ("docs/start/library.md", "your loop sends {} small tools", (THREE,)),
+    ("docs/start/library.md", "returns the same {} tools", (THREE,)),
     ("docs/gateway.md", "sees {} tools instead of hundreds", (THREE,)),
+    ("docs/hints.md", "at most {} words and {} characters", (HINT_WORDS, HINT_CHARS)),
+    ("docs/hints.md", "the first {} characters of the description", (DESCRIPTION_CHARS,)),
+    ("docs/hints.md", "up to {} of one server in a request", (BATCH_TOOLS,)),
+    ("docs/skills.md", "at most {} files, with {} bytes", (FILES_LIMIT, BYTES_LIMIT)),
+    ("docs/skills.md", "looked at every {} seconds", (Delays().folder_look,)),
+    ("docs/skills.md", "`listed_tokens` ({} by default)", (SkillsConfig().listed_tokens,)),
+    ("docs/programs.md", "is cut at {} tokens; `pick` knows", (SETTINGS.result_tokens,)),
+    ("docs/programs.md", "| memory | {} MB |", (SETTINGS.programs.memory_mb,)),
+    ("docs/programs.md", "| calls and searches | {} |", (SETTINGS.programs.calls,)),
     ("docs/sessions.md", "a session as {} tools", (THREE,)),
     ("docs/adapters/gateway_clients.md", "it sends all {} with every request", (THREE,)),
     ("docs/glossary.md", "names one of {} modes", (WORDS[len(Mode)],)),
@@ -148,7 +177,18 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/gateway.md", "`task_seconds` ({} by default", (GATEWAY.task_seconds,)),
     ("docs/gateway.md", "the newest {} tasks are kept, in {} MB", (TASKS_KEPT, KEPT_BYTES >> 20)),
     ("docs/gateway.md", "after {} seconds if it was killed", (LEASE_SECONDS,)),
+    ("docs/gateway.md", "read each other's calls every {} seconds", (NEWS_SECONDS,)),
+    ("docs/search.md", "in log-odds, of at most {}:", (MOST_LIFT,)),
+    ("docs/search.md", "| {} in all; whoever", (PAIRS,)),
+    ("docs/search.md", "| {}; the weakest go", (REQUESTS_PER_TOOL,)),
+    ("docs/search.md", "counts half after {} days", (HALF_LIFE_SECONDS / 86_400,)),
     ("docs/gateway.md", "after {} seconds the answer is sent", (WAIT_SECONDS,)),
+    ("docs/stores.md", "but at most {} seconds", (WAIT_SECONDS,)),
+    ("docs/stores.md", "takes more than {} seconds", (int(STATEMENT_SECONDS),)),
+    ("docs/stores.md", "is free for {} seconds", (int(POOL_SECONDS),)),
+    ("docs/stores.md", "in memory, up to {} MB", (PENDING_BYTES >> 20,)),
+    ("docs/stores.md", "Every {} seconds they also look", (int(CATCH_UP_SECONDS),)),
+    ("docs/stores.md", "the newest {} are kept", (USAGE_KEPT,)),
     ("docs/gateway.md", "up to {} MB", (PENDING_BYTES >> 20,)),
     ("docs/gateway.md", "a token has at least {} characters", (TOKEN_CHARS,)),
     ("docs/gateway.md", "each {} KB of a body count as one more", (REQUEST_BYTES >> 10,)),
@@ -163,6 +203,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/gateway.md", "More than {} wrong tokens in a second", (int(WRONG_TOKENS_PER_SECOND),)),
     ("docs/gateway.md", "At most {} in a minute", (REFUSALS_NOTED,)),
     ("docs/gateway.md", "At most {} calls wait", (REQUESTS_KEPT,)),
+    ("docs/operations.md", "After {} tools, further ones", (LABELLED_TOOLS,)),
     ("docs/console.md", "looks at {} entries at most", (ENTRIES_READ,)),
     ("docs/gateway.md", "in front of {} real servers", (WORDS[len(DEMO_SERVERS)],)),
     ("docs/gateway.md", "abandoned after {} minutes", (WORDS[int(LOGIN_SECONDS / 60)],)),
@@ -182,6 +223,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         (COUNTED_TOOLS, COUNTED_TOOLS),
     ),
     ("docs/console.md", "in {} steps, near neighbours", (STEPS,)),
+    ("docs/metrics.md", "after {} tools, all further ones", (LABELLED_TOOLS,)),
     # Commands.
     ("docs/commands.md", "In a catalogue of more than {} tools", (MOST_PROBED,)),
     ("docs/commands.md", "more than {} tokens", (LONG_DEFINITION_TOKENS,)),
@@ -221,9 +263,8 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         (StaticEncoder.leading, DIMENSIONS, ROUGH_CANDIDATES, CANDIDATES, FEW),
     ),
     ("docs/search.md", "How many tools the first {} dimensions pick", (StaticEncoder.leading,)),
-    ("docs/search.md", "{} signals are computed", (WORDS[len(Signal)].capitalize(),)),
-    ("docs/search.md", "the same for all {} signals", (WORDS[len(Signal)],)),
-    ("docs/architecture.md", "collects {} signals for each", (WORDS[len(Signal)],)),
+    ("docs/search.md", "{} signals are computed", (len(Signal),)),
+    ("docs/architecture.md", "collects {} signals for each", (len(Signal),)),
     ("docs/search.md", "{} fields are searched", (WORDS[len(Field)].capitalize(),)),
     ("docs/search.md", "saturated once (`k1` = {})", (SATURATION,)),
     (
@@ -253,7 +294,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
         for name, field in {
             "name (leaf)": Field.NAME,
             "server": Field.SERVER,
-            "hint, aliases and tags": Field.HINT,
+            "aliases and tags": Field.KEYWORDS,
             "title": Field.TITLE,
             "instructions of the server": Field.INSTRUCTIONS,
             "description": Field.DESCRIPTION,
@@ -302,19 +343,41 @@ WITH_UNIT = re.compile(rf"(?<![\w.,/-]){NUMBER}(?: \w+)?? (?:{UNITS})\b", re.IGN
 
 NOT_OURS = {
     "README.md": (
-        "22,665 definitions",
-        "4,065,065 tokens",
-        "2,204 tokens",
+        "2,204 tokens instead of 4,065,065",
+        "22,665 tools",
         "238 tokens",
         "10,000 tools",
+        "8,039 such tools",
         "five clients with ten servers",
         "ten tools",
-        "first ten minutes",
+        "in five minutes",
     ),
     "docs/architecture.md": ("ten minutes",),
+    "docs/comparison.md": ("155 tokens against 744", "155 tokens against 990", "three languages"),
+    "docs/start/adapter.md": ("in five minutes",),
+    "docs/start/gateway.md": ("in five minutes", "thirteen servers"),
+    "docs/start/library.md": ("in five minutes",),
     "docs/commands.md": ("22,665 tools",),
     "docs/console.md": ("22,665 tools",),
-    "docs/search.md": ("384 dimensions",),
+    "docs/skills.md": ("217 tokens", "about 50 skills"),
+    "docs/search.md": ("384 dimensions", "22,665 tools that all have hints"),
+    "docs/programs.md": (
+        "read 6,000 tokens of JSON",
+        "fewer than 350 tokens",
+        "three or more calls",
+        "60, 600 or 6,000 tokens",
+        "four or more calls",
+        "Ten calls",
+    ),
+    "docs/hints.md": (
+        "22,665 tools of public MCP servers",
+        "0.94 MB",
+        "9,600 weakest lines",
+        "38 lines",
+        "22,665 lines",
+        "532 tools",
+        "2,792 definitions",
+    ),
     "docs/security.md": (
         "44 definitions",
         "22,665 public definitions",
@@ -333,9 +396,14 @@ NOT_OURS = {
     "docs/adapters/crewai.md": ("0.8 GB",),
     "docs/adapters/fastmcp.md": ("1,000 local tools",),
     "docs/adapters/semantic_kernel.md": ("5 rounds",),
+    "docs/support.md": ("six months",),
 }
 """Measured figures, sizes of datasets and numbers that other projects decide, by page."""
-MEASURED = {"docs/benchmarks.md": "# Benchmarks", "docs/search.md": "## What we tried"}
+MEASURED = {
+    "docs/benchmarks.md": "# Benchmarks",
+    "docs/scale.md": "# Scale",
+    "docs/search.md": "## What we tried",
+}
 """Headings from which on a page has nothing but results."""
 
 

@@ -31,7 +31,17 @@ BESIDE_A_CALL = frozenset(
         "AuditRecord._write_soon",
         "CatalogUpdater.apply_decisions",
         "CatalogUpdater.apply_decisions.<locals>.work",
+        "Gateway._follow",
+        "Gateway._follow_others",
+        "Gateway._watch_programs",
+        "Gateway._watch_requests",
+        "Hints.refresh",
+        "Scout.read_news",
+        "list_approved",
+        "Metrics.watch_loop",
+        "Pool._end_logged_out",
         "Pool._stop_idle",
+        "Pool._wait_for_change",
         "Pool._watch_approvals",
         "Pool._watch_logins",
         "_HttpGateway._end_expired",
@@ -40,7 +50,7 @@ BESIDE_A_CALL = frozenset(
     }
 )
 """What happens now and then meanwhile: the audit record, approvals, logins and the end."""
-LIST_CHANGE_MODULES = 16
+LIST_CHANGE_MODULES = 18
 GROWING = ServerConfig(
     name="big",
     transport=Transport.STDIO,
@@ -68,8 +78,19 @@ BACKGROUND = frozenset(
         "BufferedTransport.write",
         "McpApp.__call__",
         "OptionalSpans.__call__",
+        "CatalogUpdater.apply_decisions",
         "CatalogUpdater.apply_decisions.<locals>.work",
+        "Gateway._follow",
+        "Gateway._follow_others",
+        "Gateway._watch_programs",
+        "Gateway._watch_requests",
+        "Hints.refresh",
+        "Scout.read_news",
+        "list_approved",
+        "Metrics.watch_loop",
+        "Pool._end_logged_out",
         "Pool._stop_idle",
+        "Pool._wait_for_change",
         "Pool._watch_approvals",
         "Pool._watch_logins",
         "StoppableApp.__call__",

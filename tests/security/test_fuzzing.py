@@ -70,6 +70,7 @@ def test_an_input_that_failed_before_does_not_fail_again(path: Path):
     assert count_lines(lambda: find_failure(name, data)) < MOST_LINES
 
 
+@pytest.mark.processes
 def test_the_gateway_survives_mutated_messages():
     found_before = [path.read_bytes() for path in sorted((CORPUS / MESSAGES).glob("*"))]
 

@@ -68,6 +68,17 @@ def test_a_gateway_whose_store_is_down_is_not_ready(stored: Served, store: Faili
     assert down.json()["store"] is False
 
 
+def test_a_probe_may_leave_the_store_out_where_all_replicas_share_it(
+    stored: Served, store: FailingStore
+):
+    store.is_down = True
+
+    answer = httpx2.get(f"{stored.url}/readyz?ignore=store")
+
+    assert (answer.status_code, answer.json()["ready"]) == (200, True)
+    assert answer.json()["store"] is False
+
+
 def test_a_new_client_learns_that_the_store_is_down(
     stored: Served, store: FailingStore, caplog: pytest.LogCaptureFixture
 ):

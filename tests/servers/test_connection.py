@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from serving import eventually
+from serving import TIME, eventually
 from toolscout.catalog import Catalog
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, CallTimedOut, ServerUnavailable
@@ -98,9 +98,10 @@ def web(port: int, transport: Transport = Transport.HTTP, **options: Any) -> Ser
     return ServerConfig(name="web", transport=transport, url=url, **options)
 
 
-def test_the_time_server_starts_lists_and_answers():
+@pytest.mark.parametrize("server", [module("mcp_server_time"), TIME], ids=["real", "ours"])
+def test_the_time_server_starts_lists_and_answers(server: ServerConfig):
     async def work() -> None:
-        async with pool_of(module("mcp_server_time")) as pool:
+        async with pool_of(server) as pool:
             arguments = {"timezone": "Europe/Berlin"}
             params = {"name": "get_current_time", "arguments": arguments}
             result = await pool.request("time", "tools/call", params)

@@ -1,7 +1,6 @@
 """Requests take the short way, and nothing that the SDK's own way offers is lost on it."""
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, copy_context
@@ -11,7 +10,7 @@ import pytest
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 
-from serving import eventually
+from serving import TIME, eventually
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed
 from toolscout.servers.connection import Delays
@@ -142,12 +141,7 @@ def test_a_call_starts_no_task_but_that_in_which_aiohttp_writes(transport: str, 
             return await list_tasks(connection.request("tools/call", call))
 
     async def call_process() -> list[str]:
-        config = ServerConfig(
-            name="time",
-            transport=Transport.STDIO,
-            command=sys.executable,
-            args=("-m", "mcp_server_time"),
-        )
+        config = TIME
         async with connected(config) as connection:
             call: Any = {"name": "get_current_time", "arguments": {"timezone": "UTC"}}
             return await list_tasks(connection.request("tools/call", call))

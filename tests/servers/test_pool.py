@@ -368,8 +368,7 @@ def test_a_failing_server_is_tried_again_until_its_tools_are_known():
             assert (state.status, state.reason) == (Status.FAILED, "no luck")
             fakes["a"].fails = ""
             await eventually(lambda: pool.catalog.get("a__echo"))
-
-            assert pool.servers["a"].phase is Phase.READY
+            await eventually(lambda: pool.servers["a"].phase is Phase.READY)
 
     run(work())
 

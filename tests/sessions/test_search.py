@@ -200,19 +200,19 @@ def test_details_hold_what_the_text_says():
     """R42, R46: totals of hits, hidden, loaded and catalogued tools."""
     session = demo()
 
-    reply = session.search(["select:gmail__send_email,nope", "creaet pul reqest"], limit=2)
+    reply = session.search(["select:gmail__send_email,nope", "merg pul reqest"], limit=2)
 
     assert json.loads(json.dumps(reply.details)) == reply.details
     first, second = reply.details["queries"]
     assert [found["name"] for found in first["hits"]] == ["gmail__send_email"]
     assert [found["name"] for found in first["missing"]] == ["nope"]
-    assert second["corrected"] == {"creaet": "create", "reqest": "request"}
-    assert [found["loaded"] for found in second["hits"]] == [True, True]
-    assert reply.details["loaded"] == list(reply.references) == list(names(reply))
+    assert second["corrected"] == {"reqest": "request"}
+    assert [found["loaded"] for found in second["hits"]] == [True, False]  # the second is weak
+    assert reply.details["loaded"] == list(reply.references) == list(names(reply))[:2]
     assert reply.details["totals"] == {
         "hits": 3,
-        "loaded": 3,
-        "hidden": 246 - 2 - 3,
+        "loaded": 2,
+        "hidden": 246 - 2 - 2,
         "catalogued": 246,
     }
 
@@ -230,10 +230,8 @@ def test_loaded_and_pinned_hits_use_no_slots_also_after_a_refresh():
     assert names(first) == ["jira__createIssue"]
     assert "Already among your tools: linear__create_issue." in first.text
     assert names(second) == ["github__create_issue"]
-    assert second.details["queries"][0]["already_loaded"] == [
-        "jira__createIssue",
-        "linear__create_issue",
-    ]
+    already = second.details["queries"][0]["already_loaded"]
+    assert sorted(already) == ["jira__createIssue", "linear__create_issue"]
     assert "Already among your tools: linear__create_issue." in second.text
     assert "Already loaded: jira__createIssue." in second.text
 
@@ -351,7 +349,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     catalog.set_pending("slow")
     waiting = Scout(catalog).session("b").search("mail")
     missed = Scout(load_demo_catalog()).session("a").search("+zzz qqq")
-    guessed = Scout(load_demo_catalog()).session("b").search("postpone")
+    guessed = Scout(load_demo_catalog()).session("b").search("put it off for later")
     demo_tools = load_demo_catalog()
     index = Broken(demo_tools)
     broken = Scout(demo_tools, index=index).session("a").search("mail")
@@ -362,7 +360,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     assert missed.text.startswith(
         "No tool found for '+zzz qqq'.\nServers with tools: github (20), "
     )
-    assert guessed.text.startswith("Nothing fits 'postpone' well. Guesses:\n")
+    assert guessed.text.startswith("Nothing fits 'put it off for later' well. Guesses:\n")
     assert broken.text.startswith("The tool search failed")
     assert unencoded == broken
     assert "disk" not in json.dumps([broken.text, broken.details])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from toolscout.schemas import Json
 from toolscout.sessions.record import Record
 from toolscout.settings import Route, Scope
 from toolscout.stores import MemoryStore, SqliteStore
+from toolscout.stores.store import Change
 from toolscout.tokens import count_definition_tokens
 
 ISSUE, ISSUES, MERGE = "github__create_issue", "github__list_issues", "github__merge_pull_request"
@@ -150,9 +151,9 @@ class CountingStore(MemoryStore):
         super().__init__()
         self.writes = 0
 
-    def write(self, kind: str, key: str, value: bytes | None) -> None:
-        self.writes += kind == "session"
-        super().write(kind, key, value)
+    def write_all(self, changes: Sequence[Change]) -> None:
+        self.writes += sum(change.kind == "session" for change in changes)
+        super().write_all(changes)
 
 
 def test_a_session_is_written_when_it_has_changed_and_only_then():
@@ -313,14 +314,14 @@ def test_compaction_loses_no_tool():
     """R63: definitions are shown again when they are needed, because the messages are gone."""
     scout = scout_of()
     session = scout.session("a")
-    assert session.search("open a new issue").described == (ISSUE,)
-    assert session.search("open a new issue").described == ()
+    assert session.search("create a new issue in a repository").described == (ISSUE,)
+    assert session.search("create a new issue in a repository").described == ()
     carried = json.loads(json.dumps(session.compact()))
 
     for after in (session, scout.restore(carried)):
         assert after.loaded == (ISSUE,)
         assert code_of(after, ISSUE) == "ok"
-        assert after.search("open a new issue").described == (ISSUE,)
+        assert after.search("create a new issue in a repository").described == (ISSUE,)
 
 
 @pytest.mark.requirement("R63")

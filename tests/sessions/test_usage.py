@@ -1,13 +1,16 @@
 """What past calls teach: better ranks, and a word on failures."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from toolscout import Catalog, Scout, Settings, Store, Tool
+from toolscout.search.feedback import usage_from_bytes
 from toolscout.sessions.usage import TRIMMED_EVERY, USAGE_KEPT, USAGE_KIND, UsageLog
+from toolscout.settings import Learning
 from toolscout.stores import MemoryStore, SqliteStore
 
 TOOL = Tool.define("pay", server="bank")
@@ -213,3 +216,85 @@ def test_a_store_that_fails_costs_no_model_its_result(caplog: pytest.LogCaptureF
     )
     assert "The store could not record how a call ended." in caplog.text
     assert "no room" in caplog.text
+
+
+def test_processes_with_one_store_learn_from_each_other():
+    store = MemoryStore()
+    here = Scout(twins(), store=store, executors=done)
+    there = Scout(twins(), store=store, executors=done)
+    teach(here, "close this ticket", "b__finish")
+    assert found(there, "close the ticket") == ["a__shut", "b__finish"]
+
+    there.read_news()
+    here.read_news()
+
+    assert found(there, "close the ticket") == ["b__finish", "a__shut"]
+    assert here.feedback.list_learned()[0].at == there.feedback.list_learned()[0].at
+
+
+def test_what_is_forgotten_stays_forgotten_everywhere_and_after_a_restart():
+    store = MemoryStore()
+    running = Scout(twins(), store=store, executors=done)
+    teach(running, "close this ticket", "b__finish")
+
+    gone = UsageLog(store, time.time).forget(tool="b__finish")
+    running.read_news()
+
+    assert gone == 1
+    assert running.feedback.is_empty
+    assert Scout(twins(), store=store).feedback.is_empty
+
+
+def test_forgetting_everything_removes_the_queries_from_the_store():
+    store = MemoryStore()
+    learn(experience(store), "ok")
+
+    experience(store).forget()
+
+    assert b"pay a bill" not in b"".join(data for _, data in store.scan(USAGE_KIND))
+
+
+@pytest.mark.requirement("R77")
+def test_what_one_principal_learns_helps_only_that_principal():
+    """R77"""
+    store = MemoryStore()
+    scout = Scout(twins(), store=store, executors=done)
+    session = scout.session("alices", principal="alice")
+    for _ in range(5):
+        session.search("close this ticket")
+        assert session.call_sync("b__finish").code == "ok"
+
+    def ask(scout: Scout, who: str) -> list[str]:
+        session = scout.session(f"new of {who}", principal=who)
+        return [hit.tool.name for hit in session.search("discover: close the ticket").hits]
+
+    shared = Scout(twins(), store=store, settings=Settings(learning=Learning.SHARED))
+    off = Scout(twins(), store=store, settings=Settings(learning=Learning.OFF))
+    for own in (scout, Scout(twins(), store=store)):
+        assert ask(own, "alice") == ["b__finish", "a__shut"]
+        assert ask(own, "bob") == ["a__shut", "b__finish"]
+    assert ask(shared, "alice") == ask(shared, "bob") == ["b__finish", "a__shut"]
+    assert ask(off, "alice") == ["a__shut", "b__finish"]
+
+
+def test_the_score_before_learning_is_kept_with_a_call():
+    store = MemoryStore()
+    scout = Scout(twins(), store=store, executors=done)
+    teach(scout, "close this ticket", "b__finish")
+
+    rows = [usage_from_bytes(data) for _, data in store.scan(USAGE_KIND)]
+
+    chances = {row.chance for row in rows if row is not None}
+    assert len(chances) == 1
+    assert 0 < (chances.pop() or 0) < 1
+
+
+def test_what_the_model_reads_says_nothing_of_past_requests():
+    scout = Scout(twins(), executors=done)
+    teach(scout, "close this ticket", "b__finish")
+
+    reply = scout.session("asking").search("close the ticket")
+
+    assert reply.hits[0].why.asked_before == ("close this ticket",)
+    assert "this" not in reply.text
+    assert "this" not in str(reply.details)

@@ -86,8 +86,9 @@ class Toolkit(Generic[T]):
     `define` turns a tool of the SDK into a `Tool`. `run` calls one with checked arguments; a
     toolkit whose adapter handles calls itself needs none. `by_name` selects tools that the SDK
     treats by their names, to ask a person, to end a run or to wait: the SDK never sees what
-    `tool_call` runs, so the model has to call them directly. Without settings and a scout, the
-    default settings apply, with the given `mode`.
+    `tool_call` runs, so the model has to call them directly. An adapter that `leaves_calls` lets
+    the session make all of them, so that models can run programs. Without settings and a scout,
+    the default settings apply, with the given `mode`.
     """
 
     def __init__(
@@ -98,12 +99,19 @@ class Toolkit(Generic[T]):
         run: Callable[[T, Json], object] | None = None,
         by_name: Callable[[T], bool] | None = None,
         mode: Mode = Mode.BRIDGE,
+        leaves_calls: bool = False,
         scout: Scout | None = None,
         settings: Settings | None = None,
     ) -> None:
         if scout is not None and settings is not None:
             raise UsageError("Pass settings or a scout, not both: the scout has settings already.")
         self.scout = scout or Scout(Catalog(), settings=settings or Settings(mode=mode))
+        if self.scout.settings.programs.enabled and not leaves_calls:
+            # A program would get past the rules that the SDK has for its tools.
+            raise UsageError(
+                "Programs are enabled, but this SDK makes the calls of its tools itself. Switch "
+                "programs off, or let the SDK use the gateway."
+            )
         self._define = define
         self._run = run
         # In mode `bridge`, found tools can be called in no other way.

@@ -35,9 +35,11 @@ COMMANDS = {
     "describe": ("describe", "describe", "Show the full definition of tools."),
     "call": ("call", "call", "Call a tool of a configured server."),
     "catalog": ("catalog", "catalog", "Import, export, compare and lint catalogues of tools."),
+    "hints": ("hints", "hints", "See, write and switch off the hints that help to find tools."),
     "tokens": ("tokens", "tokens", "Count the tokens that tools cost in every request."),
     "evaluate": ("evaluate", "evaluate", "Measure how well toolscout finds the right tools."),
     "replay": ("replay", "replay", "Replay recorded queries and show what changed."),
+    "learned": ("replay", "learned", "Show what searches have learned from calls, and forget it."),
     "init": ("init", "init", "Put the MCP servers of this machine behind toolscout."),
     "serve": ("serve", "serve", "Put one MCP server in front of all your others."),
     "servers": ("servers", "servers", "Manage the servers behind the gateway."),
@@ -55,6 +57,11 @@ COMMANDS = {
     "stop": ("status", "stop", "Stop the gateway in the background."),
     "logs": ("status", "logs", "Print the log of the gateway in the background."),
     "policy": ("policy", "policy", "Show who may call what, and approve calls that wait."),
+    "programs": (
+        "approvals",
+        "programs",
+        "Save programs that models ran as tools, and approve them.",
+    ),
     "hook": (
         "policy",
         "hook",
@@ -67,21 +74,12 @@ COMMANDS = {
         "console",
         "Show the gateway in the background, or a catalogue, in a browser.",
     ),
-    "completion": ("completion", "completion", "Print the completion script of a shell."),
+    "completion": ("inputs", "completion", "Print the completion script of a shell."),
 }
 """The module, function and one-line help of each command, in the order of the help.
 
 The help is here so that `toolscout --help` and shell completion need not import every command.
 """
-
-FIRST_STEPS = """\
-toolscout finds the right tool for an AI agent among ten or a hundred thousand, offline.
-
-  toolscout try                            see it find tools; needs no setup
-  toolscout init                           put your MCP servers behind it
-  toolscout search "open a pull request"   search your servers, or demo tools
-
-All commands: toolscout --help"""
 
 
 class Group(click.Group):
@@ -175,4 +173,4 @@ def main(ctx: click.Context) -> None:
     if os.environ.get("NO_COLOR"):
         ctx.color = False
     if ctx.invoked_subcommand is None:
-        click.echo(FIRST_STEPS)
+        import_module(f"{__name__}.init").show_first_steps()

@@ -1,10 +1,11 @@
-"""`toolscout approvals` and `toolscout lock`: which definitions of servers may be used.
+"""`toolscout approvals`, `lock` and `programs`: which definitions and programs may be used.
 
 Approvals are written to the store that gateways use, and a running gateway notices them. What is
 approved is exactly what was shown, even if the server has changed its list once more meanwhile.
 """
 
 import asyncio
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +18,19 @@ from toolscout.config.documents import write_private
 from toolscout.config.file import Config
 from toolscout.config.servers import Changes, ServerConfig
 from toolscout.errors import ServerUnavailable, UsageError
-from toolscout.names import find_near_names, list_some, to_one_line
+from toolscout.names import escape_hidden, find_near_names, list_some, to_one_line
 
 if TYPE_CHECKING:
+    from toolscout.programs.saved import SavedProgram
     from toolscout.servers.approvals import HeldDefinition
     from toolscout.servers.manifest import Manifest
+    from toolscout.stores.store import Store
 
     Found = list[tuple[ServerConfig, HeldDefinition]]
 
 NAME_SHOWN = 80
+DIGEST_CHARS = 8
+"""How much of a program's digest has to be given."""
 LINES_SHOWN = 12
 """How many lines of differences the list shows for each definition."""
 LOCK_MODE = 0o644
@@ -250,3 +255,188 @@ def list_unlocked(config: Config, known: Iterable[str]) -> list[str]:
     ]
     extra = [f"{name}: Only the lock file has this server. {remedy}" for name in {*known} - names]
     return sorted((*lacking, *extra))
+
+
+@click.group(cls=Group)
+def programs() -> None:
+    """Save programs that models ran as tools, and approve them.
+
+    A saved program is a tool that calls other tools. Models find and call it after you have
+    approved it, if they may call everything that it calls.
+    """
+
+
+@programs.command("list")
+@inputs.config_option
+@inputs.json_option
+def list_programs(path: Path | None, as_json: bool) -> None:
+    """List the saved programs, and whether their last version is approved.
+
+    \b
+    Example:
+      toolscout programs list
+    """
+    from toolscout.programs.saved import SAVED_KIND, find_program
+
+    with inputs.open_store(inputs.read_servers(path)) as store:
+        found = [find_program(store, name) for name in store.keys(SAVED_KIND)]
+    rows = [
+        {
+            "name": program.name,
+            "version": program.version,
+            "digest": program.digest,
+            "approved": approved.get("digest") == program.digest,
+            "calls": list(program.calls),
+        }
+        for program, approved in found
+    ]
+    if as_json:
+        echo_json({"programs": rows})
+        return
+    for row in rows:
+        state = "approved" if row["approved"] else "waits for approval"
+        click.echo(f"{row['name']}  version {row['version']}, {state}")
+    if not rows:
+        click.echo("No program is saved. Save one with toolscout programs save NAME.", err=True)
+
+
+@programs.command("show")
+@click.argument("name")
+@inputs.config_option
+def show_program(name: str, path: Path | None) -> None:
+    """Show the last version of a program: what it calls, its schema and its source.
+
+    \b
+    Example:
+      toolscout programs show late_orders
+    """
+    from toolscout.programs.saved import find_program
+
+    with inputs.open_store(inputs.read_servers(path)) as store:
+        program, _ = find_program(store, name)
+    _print_program(program)
+
+
+@programs.command("save")
+@click.argument("name")
+@click.option(
+    "--file",
+    "file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="File with the program.",
+)
+@click.option("--ran", metavar="DIGEST", help="A program that a model ran, by its digest.")
+@click.option("--description", required=True, help="What it does, for models that search.")
+@click.option("--parameters", default="{}", metavar="JSON", help="Properties of its arguments.")
+@click.option("--call", "calls", multiple=True, metavar="TOOL", help="A tool that it may call.")
+@inputs.config_option
+def save(
+    name: str,
+    file: Path | None,
+    ran: str | None,
+    description: str,
+    parameters: str,
+    calls: tuple[str, ...],
+    path: Path | None,
+) -> None:
+    """Save a program under a name; it waits until you approve it.
+
+    The program reads its arguments as variables. With --ran, it is one that a model ran, whose
+    digest the audit record and the console show, and may call the tools that it called then.
+
+    \b
+    Example:
+      toolscout programs save late_orders --file late.py --description "List late orders" \\
+        --parameters '{"days": {"type": "integer"}}' --call shop__list_orders
+    """
+    from toolscout.programs.saved import SavedProgram, save_program
+
+    if (file is None) is (ran is None):
+        raise click.UsageError("Name the program with --file or --ran.")
+    try:
+        properties = json.loads(parameters)
+    except ValueError:
+        raise click.UsageError("--parameters is not JSON.") from None
+    with inputs.open_store(inputs.read_servers(path)) as store:
+        if file is not None:
+            source = file.read_text(encoding="utf-8")
+        else:
+            source, called = _find_ran(store, str(ran))
+            calls = calls or called
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        program = SavedProgram(
+            name=name,
+            description=description,
+            source=source,
+            parameters=schema,
+            calls=tuple(dict.fromkeys(calls)),
+            by=inputs.find_user(),
+        )
+        saved = save_program(store, program)
+    click.echo(f"Saved {name}, version {saved.version}. Next: toolscout programs approve {name}.")
+
+
+@programs.command("approve")
+@click.argument("name")
+@inputs.flag_option("--yes", help="Do not show it and ask first.")
+@inputs.config_option
+def approve_saved(name: str, yes: bool, path: Path | None) -> None:
+    """Approve the last version of a program, so that models can call it.
+
+    Shows it and asks, unless you add --yes. What you approve is exactly what was shown. A running
+    gateway notices within seconds.
+
+    \b
+    Example:
+      toolscout programs approve late_orders
+    """
+    from toolscout.programs.saved import approve_program, find_program
+
+    with inputs.open_store(inputs.read_servers(path)) as store:
+        program, _ = find_program(store, name)
+        if not yes:
+            _print_program(program)
+            if not ask(f"Approve {name}, version {program.version}?"):
+                click.echo("Nothing was changed.", err=True)
+                return
+        approve_program(store, name, program.digest, inputs.find_user())
+    click.echo(f"Approved {name}, version {program.version}.")
+
+
+@programs.command("remove")
+@click.argument("name")
+@inputs.config_option
+def remove(name: str, path: Path | None) -> None:
+    """Remove a saved program with all its versions.
+
+    \b
+    Example:
+      toolscout programs remove late_orders
+    """
+    from toolscout.programs.saved import remove_program
+
+    with inputs.open_store(inputs.read_servers(path)) as store:
+        remove_program(store, name)
+    click.echo(f"Removed {name}.")
+
+
+def _find_ran(store: "Store", digest: str) -> tuple[str, tuple[str, ...]]:
+    """Return the source of a program that a model ran, and the tools that it called."""
+    from toolscout.sessions.run import PROGRAM_KIND, VERBS, list_programs
+
+    for session in store.keys(PROGRAM_KIND):
+        for record in list_programs(store, session):
+            if len(digest) >= DIGEST_CHARS and record.digest.startswith(digest):
+                names = dict.fromkeys(call.name for call in record.calls if call.name not in VERBS)
+                return record.source, tuple(names)
+    raise UsageError(f"No kept program has a digest that begins with {digest[:80]!r}.")
+
+
+def _print_program(program: "SavedProgram") -> None:
+    click.echo(f"{program.name}, version {program.version}, by {program.by} at {program.at}")
+    click.echo(f"digest: {program.digest}")
+    click.echo(f"description: {escape_hidden(program.description)}")
+    click.echo(f"calls: {', '.join(program.calls) or 'nothing'}")
+    click.echo(f"arguments: {json.dumps(program.parameters.get('properties', {}))}")
+    for line in program.source.splitlines():
+        click.echo(f"  {escape_hidden(line)}")

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from toolscout.cli import ExitCode, fail, inputs
-from toolscout.cli.completion import complete_tools
 from toolscout.cli.output import echo_json, show_bars
 from toolscout.config.file import find_server
 from toolscout.names import clean_text, make_exposed_name, to_one_line
@@ -27,7 +26,7 @@ REPLY_EXIT_CODES = {
 
 
 @click.command()
-@click.argument("name", shell_complete=complete_tools)
+@click.argument("name", shell_complete=inputs.complete_tools)
 @click.argument("words", nargs=-1, metavar="[JSON | KEY=VALUE…]")
 @inputs.config_option
 @inputs.flag_option("--yes", help="Do not ask before a call that may destroy something.")

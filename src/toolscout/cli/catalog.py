@@ -11,7 +11,6 @@ from rich.console import RenderableType
 
 from toolscout.catalog import Catalog
 from toolscout.cli import ExitCode, Group, inputs
-from toolscout.cli.completion import complete_servers
 from toolscout.cli.output import (
     echo_json,
     format_count,
@@ -22,13 +21,15 @@ from toolscout.cli.output import (
     write_text,
 )
 from toolscout.cli.search import build_scout
+from toolscout.config.file import Config
+from toolscout.config.servers import Transport
 from toolscout.errors import InvalidFile, UnknownServer
 from toolscout.files import Shape, export_tools, write_tools
 from toolscout.lint.diff import Difference, compare_catalogs
 from toolscout.lint.lint import build_catalog, lint_catalog, sample_tools
 from toolscout.lint.probes import read_probes
 from toolscout.lint.rules import Finding, Severity
-from toolscout.names import find_near_names
+from toolscout.names import find_near_names, make_exposed_name
 from toolscout.tools import Tool
 
 SEVERITY_STYLES = {"info": "dim", "warning": "yellow", "error": "bold red"}
@@ -42,7 +43,7 @@ def catalog() -> None:
 
 @catalog.command("import")
 @click.argument(
-    "sources", nargs=-1, required=True, metavar="SOURCE…", shell_complete=complete_servers
+    "sources", nargs=-1, required=True, metavar="SOURCE…", shell_complete=inputs.complete_servers
 )
 @inputs.file_option(
     "-o",
@@ -220,6 +221,9 @@ def lint(
     Scans definitions for attacks: hidden text, encoded text, instructions to the model, claims
     about other servers' tools, requests for secrets, and links that carry data.
 
+    Reads the folders of skills again and reports those that cannot be used, such as one whose
+    frontmatter is not YAML.
+
     Also finds descriptions that say nothing, vague or colliding names, near-duplicates, parameters
     without a description, unknown effects, overlong definitions, and queries that should find a
     tool but do not: its own first sentence, and those of --queries.
@@ -235,7 +239,9 @@ def lint(
         catalog, collisions = build_catalog(inputs.read_all(paths))
         inputs.announce(catalog, paths)
     else:
-        catalog = inputs.choose_catalog(paths, config_file).catalog
+        chosen = inputs.choose_catalog(paths, config_file)
+        catalog = chosen.catalog
+        collisions += _find_broken_skills(chosen.config)
     index = build_scout(catalog, "static").index
     with show_bars() as progress:
         by_tool = lint_catalog(
@@ -255,6 +261,21 @@ def lint(
     ranks = [finding.severity.rank for finding in findings]
     if worst != "never" and max(ranks, default=-1) >= Severity(worst).rank:
         raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _find_broken_skills(config: Config) -> Iterator[Finding]:
+    """Yield what is wrong with the skills in the folders of a configuration."""
+    from toolscout.servers.skills import open_folders
+
+    for server in config.servers:
+        if server.transport is not Transport.SKILLS or server.disabled:
+            continue
+        for problem in open_folders(server.resolve()).problems:
+            severity = Severity.ERROR if problem.is_fatal else Severity.WARNING
+            name = make_exposed_name(server.name, problem.name)
+            outcome = " It is left out." if problem.is_fatal else ""
+            message = f"{problem.message[:1].upper()}{problem.message[1:]}{outcome}"
+            yield Finding(name, problem.code, severity, message, problem.remedy)
 
 
 def _render_findings(

@@ -7,7 +7,6 @@ import click
 from rich.console import RenderableType
 
 from toolscout.cli import inputs
-from toolscout.cli.completion import complete_tools
 from toolscout.cli.output import Cell, echo_json, make_table, show, style
 from toolscout.files import json_from_tool
 from toolscout.names import clean_text, to_one_line
@@ -20,7 +19,9 @@ EFFECT_STYLES = {"read": "green", "write": "yellow", "destructive": "bold red", 
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_tools)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME…", shell_complete=inputs.complete_tools
+)
 @inputs.catalog_option
 @inputs.configured_option
 @inputs.flag_option("--json", "as_json", help="Print one JSON object per tool.")

@@ -251,8 +251,21 @@ def _check_servers(config: Config, tokens: Path, env: Mapping[str, str]) -> Iter
             yield _check_process(name, ready, env)
         elif ready.transport is Transport.OPENAPI:
             yield Check("ok", name, "an OpenAPI document")
+        elif ready.transport is Transport.SKILLS:
+            yield _check_folders(name, ready)
         else:
             yield _check_login(name, ready, tokens)
+
+
+def _check_folders(name: str, server: ServerConfig) -> Check:
+    from toolscout.servers.skills import open_folders
+
+    folder = open_folders(server)
+    broken = [problem for problem in folder.problems if problem.is_fatal]
+    if broken:
+        text = f"Left out: {list_some([problem.name for problem in broken])}."
+        return Check("warn", name, text, "See `toolscout catalog lint`.")
+    return Check("ok", name, format_count(len(folder.skills), "skill"))
 
 
 def _check_process(name: str, server: ServerConfig, env: Mapping[str, str]) -> Check:
@@ -374,7 +387,7 @@ def _check_effects(config: Config) -> Iterator[Check]:
             if not server.disabled
             and not server.trust_effects
             and not server.effects
-            and server.transport is not Transport.OPENAPI
+            and server.transport not in (Transport.OPENAPI, Transport.SKILLS)
             and is_matched(server.name, profile.servers)
         ]
         if hidden:

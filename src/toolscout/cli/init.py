@@ -3,6 +3,8 @@
 Shows the plan and asks; `toolscout.clients` finds servers and rewrites files. Servers that the
 configuration has already stay as they are there. In the end, the new servers are tested. Nothing
 that is printed contains the value of a variable, header or token.
+
+`toolscout` without a command is here too: it says what to do next on this machine.
 """
 
 import asyncio
@@ -20,11 +22,13 @@ from typing import TYPE_CHECKING
 import click
 
 from toolscout.cli import ExitCode, fail, inputs
-from toolscout.cli.output import NAME_SHOWN, ask, echo_json, format_count, show
+from toolscout.cli.output import NAME_SHOWN, ask, echo_json, format_count, render_steps, show
 from toolscout.cli.servers import json_from_trial, show_trial
+from toolscout.cli.status import is_daemon_of, list_daemons
 from toolscout.cli.tokens import Costs, measure_costs, render_totals
 from toolscout.clients.discovery import (
     Discovery,
+    FoundServer,
     Machine,
     Source,
     find_secret_places,
@@ -68,12 +72,22 @@ from toolscout.config.references import (
 )
 from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.errors import InvalidFile, UsageError
-from toolscout.names import clean_text, to_one_line
+from toolscout.names import clean_text, list_some, to_one_line
 from toolscout.scout import Scout
 
 if TYPE_CHECKING:
     from toolscout.servers.probe import ProbeResult
 
+ABOUT = "toolscout finds the right tool for an AI agent among ten or a hundred thousand, offline."
+TRY = ("toolscout try", "see it find tools; needs no setup")
+SEARCH = ('toolscout search "open a pull request"', "search your tools, or demo tools")
+PREVIEW = ("toolscout init --dry-run", "see what would change")
+INIT = ("toolscout init", "put them behind toolscout; asks before each change")
+ADD = ("toolscout servers add --help", "set up servers by hand")
+DOCTOR = ("toolscout doctor", "check this machine and suggest fixes")
+STATUS = ("toolscout status", "see its servers and figures")
+CONSOLE = ("toolscout console", "see tools, sessions and calls in a browser")
+INSTALL = ("pip install 'toolscout[gateway]'", "add what talks to MCP servers")
 DELETE_COMMAND = f"keyring del {KEYRING_SERVICE} NAME"
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -114,6 +128,50 @@ class ManualChange:
     """The names, in toolscout's configuration, of the servers that it takes over."""
     lines: list[str]
     """What to change, line by line."""
+
+
+def show_first_steps() -> None:
+    """Say what toolscout is and what to do next, in at most ten lines."""
+    situation, steps = _describe_machine(inputs.get_machine())
+    if find_spec("mcp") is None:
+        steps = [INSTALL, *steps]
+    show([ABOUT, "", situation, "", *render_steps(steps), "", "All commands: toolscout --help"])
+
+
+def _describe_machine(machine: Machine) -> tuple[str, list[tuple[str, str]]]:
+    """Return a sentence on what runs or is set up here, and the commands to go on with."""
+    place = machine.user_file
+    try:
+        own, _ = _read_own(place, overwrites=False)
+    except UsageError:
+        return f"Your configuration {place} cannot be read.", [DOCTOR, TRY]
+    found = find_servers(list_known_files(machine), machine, own).found
+    fresh = [one for one in found if one.is_new]
+    servers = format_count(len(own.servers), "server")
+    running = [one for one in list_daemons() if is_daemon_of(one, place)]
+    steps: list[tuple[str, str]]
+    if running:
+        clients = format_count(sum(len(one["clients"]) for one in running), "client")
+        situation = f"Your gateway runs in the background, with {servers} for {clients}."
+        steps = [STATUS, CONSOLE, SEARCH]
+    elif own.servers:
+        situation = f"Your configuration {place} has {servers}."
+        steps = [DOCTOR, SEARCH, CONSOLE]
+    elif fresh:
+        return _describe_fresh(fresh), [PREVIEW, INIT, TRY]
+    else:
+        return "No MCP client with servers was found here.", [TRY, SEARCH, ADD]
+    if fresh:
+        situation = f"{situation} {_describe_fresh(fresh)}"
+        steps = [INIT, *steps]
+    return situation, steps
+
+
+def _describe_fresh(fresh: Sequence[FoundServer]) -> str:
+    programs = list_some(list(dict.fromkeys(one.source.program for one in fresh)))
+    verb = "is" if len(fresh) == 1 else "are"
+    count = format_count(len(fresh), "server")
+    return f"{count} of your MCP clients ({programs}) {verb} not behind toolscout yet."
 
 
 @click.command()
@@ -489,8 +547,8 @@ def _carry_out(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool, tests: bo
     chosen = [one.server for one in plan.findings.found if one.is_new and not one.server.disabled]
     trials: list[ProbeResult] = []
     costs: Costs | None = None
-    if is_written and tests and chosen:
-        trials, costs = _test_servers(plan.config, chosen, as_json=as_json)
+    if (is_written or backups) and tests:
+        trials, costs = _test_servers(plan.config, chosen if is_written else [], as_json=as_json)
     if as_json:
         answer = _to_json(plan, backups, is_written=is_written) | {
             "tests": [json_from_trial(trial) for trial in trials],
@@ -515,30 +573,35 @@ def _test_servers(
         problem = "The servers were not tested, because the MCP SDK is not installed."
         click.echo(f"{problem} Run `pip install 'toolscout[gateway]'`.", err=True)
         return [], None
-    width = max(len(to_one_line(server.name, NAME_SHOWN)) for server in chosen)
+    width = max((len(to_one_line(server.name, NAME_SHOWN)) for server in chosen), default=0)
 
     def report(trial: "ProbeResult") -> None:
         if not as_json:
             show_trial(trial, width)
 
-    if not as_json:
+    if chosen and not as_json:
         count = format_count(len(chosen), "server")
         click.echo(f"\nTesting {count}; skip this with --no-test.")
     results = asyncio.run(inputs.start_servers(config, chosen, report))
     catalog = inputs.recall_tools(config)
     costs = measure_costs(Scout(catalog, encoder=None), lambda _: None) if len(catalog) else None
     if not as_json:
-        failed = [trial.server for trial in results if not trial.is_ok]
-        answered = len(results) - len(failed)
-        text = f"{answered} of {format_count(len(results), 'server')} answered."
-        if failed:
-            again = f"toolscout servers test {shlex.join(failed)}"
-            text += f" When you have fixed the others, run `{again}`."
-        click.echo(f"{text}\n")
+        if results:
+            click.echo(f"{_summarize_trials(results)}\n")
         if costs is not None:
             show(render_totals(costs))
             click.echo()
     return results, costs
+
+
+def _summarize_trials(results: "Sequence[ProbeResult]") -> str:
+    failed = [trial.server for trial in results if not trial.is_ok]
+    answered = len(results) - len(failed)
+    text = f"{answered} of {format_count(len(results), 'server')} answered."
+    if failed:
+        again = f"toolscout servers test {shlex.join(failed)}"
+        text += f" When you have fixed the others, run `{again}`."
+    return text
 
 
 def _to_json(plan: Plan, backups: Mapping[Path, Path], *, is_written: bool) -> dict[str, object]:

@@ -1,4 +1,8 @@
-"""The options that several commands share, and the catalogue, configuration or store they name."""
+"""The options that several commands share, and the catalogue, configuration or store they name.
+
+`toolscout completion` is here too: shells complete the names of tools and servers that the
+configured servers offered last. Nothing is started for that.
+"""
 
 import asyncio
 import getpass
@@ -14,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 from toolscout.catalog import Catalog
-from toolscout.cli import ExitCode, fail
+from toolscout.cli import ExitCode, fail, main
 from toolscout.cli.output import NAME_SHOWN, format_count, show_bars
 from toolscout.clients.discovery import Machine
 from toolscout.config.file import Config, find_server, read_config
@@ -24,9 +29,12 @@ from toolscout.config.servers import ServerConfig
 from toolscout.demo import load_demo_catalog
 from toolscout.errors import InvalidFile, MissingExtra, ServerUnavailable
 from toolscout.files import read_tools
+from toolscout.hints.hints import Hints
+from toolscout.hints.pack import HintPack
 from toolscout.names import find_near_names, list_some, to_one_line
 from toolscout.servers.manifest import TOOL
-from toolscout.settings import Settings
+from toolscout.settings import HintUse, Settings
+from toolscout.skills.skill import SKILL
 from toolscout.stores import SqliteStore
 from toolscout.tools import Tool
 
@@ -43,6 +51,8 @@ BUNDLES_FOLDER = "bundles"
 REPORTS_FOLDER = "running"
 LOGS_FOLDER = "logs"
 STARTED_TOGETHER = 8
+COMPLETED = 200
+"""How many names a shell is given to complete."""
 PATIENT_SECONDS = 10.0
 """How long a command waits for an installation before it says so."""
 
@@ -80,6 +90,10 @@ class ChosenCatalog:
 
     catalog: Catalog
     settings: Settings = field(default_factory=Settings)
+    config: Config = field(default_factory=Config)
+    """The configuration; without one, the usual store is used."""
+    is_configured: bool = False
+    """Whether the tools come from the configuration."""
 
 
 def catalog_from_tools(tools: Iterable[Tool]) -> Catalog:
@@ -123,12 +137,20 @@ def choose_catalog(paths: Sequence[Path], config_file: Path | None) -> ChosenCat
     if config_file or find_config_file(None).exists():
         config = read_servers(config_file)
         if config_file or config.servers:
-            return ChosenCatalog(catalog=read_known_catalog(config), settings=config.sessions)
+            return choose_configured(config)
     else:
         mention_local_file()
     chosen = ChosenCatalog(catalog=load_demo_catalog())
     click.echo("Using the demo catalogue; name your own with --catalog or --config.", err=True)
     return chosen
+
+
+def choose_configured(config: Config) -> ChosenCatalog:
+    """Return the tools that the servers of a configuration offered last; say so."""
+    catalog = read_known_catalog(config)
+    return ChosenCatalog(
+        catalog=catalog, settings=config.sessions, config=config, is_configured=True
+    )
 
 
 def read_catalog_or_config(path: Path) -> Catalog:
@@ -158,6 +180,8 @@ def announce(catalog: Catalog, sources: Iterable[Path]) -> None:
     """Say which tools a command uses."""
     places = list_some([str(source) for source in sources], 3)
     tools = format_count(len(list_callable(catalog)), "tool")
+    skills = sum(tool.kind == SKILL for tool in catalog.tools)
+    tools += f" and {format_count(skills, 'skill')}" if skills else ""
     servers = format_count(len(catalog.servers) - len(catalog.unready), "server")
     click.echo(f"Using {tools} of {servers} in {places}.", err=True)
 
@@ -321,8 +345,24 @@ def open_store(config: Config) -> "SqliteStore | PostgresStore":
     if address:
         from toolscout.stores import PostgresStore
 
-        return PostgresStore(address)
+        return PostgresStore(
+            address,
+            listen_url=config.gateway.resolve_store_listen(),
+            pool_size=config.gateway.store_connections,
+        )
     return SqliteStore(get_machine().find_cache_file(config.gateway))
+
+
+@contextmanager
+def open_hints(chosen: ChosenCatalog, *, writes: bool = False) -> Generator[Hints]:
+    """Open the hints of the store, and the shipped ones if the settings want them.
+
+    `writes` creates the store if there is none yet.
+    """
+    is_shipped = chosen.settings.hints is HintUse.SHIPPED
+    opened = open_store(chosen.config) if writes else open_known_store(chosen.config)
+    with opened as store:
+        yield Hints(HintPack.load_shipped() if is_shipped else None, store)
 
 
 def find_user() -> str:
@@ -362,3 +402,45 @@ def open_known_store(config: Config) -> "Generator[SqliteStore | PostgresStore |
         return
     with open_store(config) as store:
         yield store
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    It completes commands, options, and the names of tools and servers.
+
+    \b
+    Example:
+      toolscout completion bash >> ~/.bashrc
+      toolscout completion zsh >> ~/.zshrc
+      toolscout completion fish > ~/.config/fish/completions/toolscout.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all of these shells"
+    click.echo(kind(main, {}, "toolscout", "_TOOLSCOUT_COMPLETE").source())
+
+
+def complete_tools(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the known tools whose exposed name begins like this."""
+    found = [tool for tool in _recall_catalog().tools if tool.name.startswith(incomplete)]
+    return [CompletionItem(tool.name, help=tool.first_sentence[:60]) for tool in found[:COMPLETED]]
+
+
+def complete_servers(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the configured servers whose name begins like this, or else files."""
+    names = _recall_catalog().servers
+    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def _recall_catalog() -> Catalog:
+    try:
+        return recall_tools(read_servers(None))
+    except Exception:  # a command line being typed is no place for a message
+        return Catalog()

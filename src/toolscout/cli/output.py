@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from toolscout.names import to_one_line
 from toolscout.search.hits import Hit, Result
 from toolscout.tokens import count_definition_tokens
 
@@ -29,6 +30,7 @@ REFRESH_SECONDS = 0.1
 NAME_SHOWN = 40
 """Characters of a server's name in tables and lists."""
 TOUR_INDENT = 6
+ASKED_CHARS = 80
 BAR_WIDTH = 20
 ASK_AGAIN = "Describe what the tool should do, for example 'create a calendar event'."
 STYLES = {"exact": "bold cyan", "strong": "bold green", "likely": "yellow", "weak": "red"}
@@ -249,8 +251,13 @@ def render_tour(answers: Sequence[Answer], *, servers: int) -> "Iterator[Rendera
     yield style((savings, "bold"))
     yield ""
     yield "Try next:"
-    width = max(len(command) for command, _ in TRY_NEXT)
-    for command, purpose in TRY_NEXT:
+    yield from render_steps(TRY_NEXT)
+
+
+def render_steps(steps: Sequence[tuple[str, str]]) -> "Iterator[RenderableType]":
+    """Yield commands, each with what it is for."""
+    width = max(len(command) for command, _ in steps)
+    for command, purpose in steps:
         yield style((f"  {command:<{width}}", "cyan"), (f"  {purpose}", ""))
 
 
@@ -281,7 +288,10 @@ def _explain_hit(rank: int, hit: Hit) -> "Iterator[RenderableType]":
         row = style((f"{bar:<{BAR_WIDTH}}", "cyan"), (f"{share:5.0%}", ""))
         rows.append((f"   {signal}", row))
     matched = "; ".join(f"{field}: {', '.join(words)}" for field, words in why.matched.items())
-    for label, found in (("matched", matched), ("held back", " ".join(why.held_back))):
+    asked = ", ".join(f"'{to_one_line(text, ASKED_CHARS)}'" for text in why.asked_before)
+    before = f"asked for before as {asked}" if asked else ""
+    held_back = " ".join(why.held_back)
+    for label, found in (("matched", matched), ("learned", before), ("held back", held_back)):
         if found:
             rows.append((f"   {label}", found))
     yield make_table(("", ""), rows)

@@ -1,16 +1,26 @@
-"""`toolscout replay`: recorded queries against a changed catalogue or configuration."""
+"""`toolscout replay` and `toolscout learned`: what the calls of a gateway say about its searches.
+
+`replay` runs recorded queries against a changed catalogue or configuration; `learned` shows what
+searches have learned from calls, and makes them forget it.
+"""
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import RenderableType
 
-from toolscout.cli import ExitCode, inputs
+from toolscout.cli import ExitCode, Group, inputs
 from toolscout.cli.output import (
     Cell,
     echo_json,
+    format_count,
     make_table,
     show,
     show_bar,
@@ -23,6 +33,9 @@ from toolscout.lint import replay as replays
 from toolscout.lint.probes import read_probes
 from toolscout.lint.replay import Replay, read_recording
 from toolscout.names import to_one_line
+from toolscout.search.feedback import Feedback, Learned
+from toolscout.sessions.usage import UsageLog
+from toolscout.settings import Learning
 
 QUERY_SHOWN = 60
 STYLES = {
@@ -100,13 +113,15 @@ def replay(
         return
     assert recording is not None
     if new:
-        after = inputs.choose_catalog([new], path).catalog
+        chosen = inputs.choose_catalog([new], path)
     else:
-        after = inputs.read_known_catalog(inputs.read_servers(path))
+        chosen = inputs.choose_configured(inputs.read_servers(path))
     before = inputs.read_catalog_or_config(old) if old else None
     probes = read_probes(recording)
-    changed = build_scout(after, "static")
-    original = build_scout(before, "static") if before is not None else None
+    with inputs.open_hints(chosen) as hints:
+        build = partial(build_scout, encoder="static", hints=hints, settings=chosen.settings)
+        changed = build(chosen.catalog)
+        original = build(before) if before is not None else None
     with show_bar("Replaying", len(probes)) as step:
         done = replays.replay(probes, changed, original, within=within, progress=step)
     if as_json:
@@ -151,3 +166,96 @@ def _render(done: Replay, *, show_all: bool) -> Iterator[RenderableType]:
     noun = "query" if len(done.moves) == 1 else "queries"
     yield style((f"{len(done.moves):,} {noun}: {counts or 'nothing to ask'}.", ""))
     yield style((f"Found among the first {done.within}: {done.found:.1%}{before}.", "bold"))
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.pass_context
+def learned(ctx: click.Context) -> None:
+    """Show what searches have learned from calls, and forget it.
+
+    A request after which a tool was called with success raises that tool for similar requests.
+    Without a command, lists such requests. To learn nothing at all, set 'learning' to "off" under
+    [sessions].
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_)
+
+
+@learned.command("list")
+@inputs.config_option
+@inputs.json_option
+def list_(path: Path | None = None, as_json: bool = False) -> None:
+    """List the tools that calls have raised, with the requests that lead to them.
+
+    Each request comes with its strength (successes minus failures, which fade), the last call and
+    the number of tokens or users it came from.
+
+    \b
+    Example:
+      toolscout learned list
+      toolscout learned list --json
+    """
+    with _open_log(path) as log:
+        rows = [] if log is None else log.feedback.list_learned()
+    if as_json:
+        echo_json({"learned": [asdict(row) for row in rows]})
+    elif rows:
+        show([_make_learned_table(rows)])
+    else:
+        click.echo("Nothing has been learned yet.")
+
+
+@learned.command()
+@click.argument("tool", required=False)
+@click.option("--request", default="", metavar="TEXT", help="Forget this request for all tools.")
+@inputs.flag_option("--all", "everything", help="Forget everything.")
+@inputs.config_option
+def forget(tool: str | None, request: str, everything: bool, path: Path | None) -> None:
+    """Forget what was learned about a tool, from a request, or at all.
+
+    Running gateways notice within seconds. --all also removes the calls from the log; otherwise
+    they leave it as new calls arrive.
+
+    \b
+    Example:
+      toolscout learned forget github__create_issue
+      toolscout learned forget --request "open a ticket"
+      toolscout learned forget --all
+    """
+    if [bool(tool), bool(request), everything].count(True) != 1:
+        raise click.UsageError("Name a TOOL, or use --request TEXT or --all.")
+    with _open_log(path) as log:
+        gone = 0 if log is None else log.forget(tool=tool or "", request=request)
+    click.echo(f"Forgot {format_count(gone, 'request')}.")
+    if not gone and not everything:
+        click.echo("See `toolscout learned` for what there is.", err=True)
+        raise click.exceptions.Exit(ExitCode.NOT_FOUND)
+
+
+@contextmanager
+def _open_log(path: Path | None) -> Generator[UsageLog | None]:
+    """Give the log of a gateway's calls; gives nothing if there is none yet."""
+    config = inputs.read_servers(path)
+    with inputs.open_known_store(config) as store:
+        # Whatever the gateway is set to now, what it has logged is shown.
+        is_off = config.sessions.learning is Learning.OFF
+        learning = Learning.OWN if is_off else config.sessions.learning
+        feedback = Feedback(learning=learning)
+        yield None if store is None else UsageLog(store, time.time, feedback=feedback)
+
+
+def _make_learned_table(rows: list[Learned]) -> RenderableType:
+    cells: list[list[Cell | str]] = []
+    for row in rows:
+        when = datetime.fromtimestamp(row.at).astimezone()
+        cells.append(
+            [
+                (to_one_line(row.tool, 80), "cyan"),
+                f"{row.strength:.2f}",
+                f"{when:%Y-%m-%d %H:%M}",
+                str(row.principals),
+                to_one_line(row.request, QUERY_SHOWN),
+            ]
+        )
+    head = ("tool", "strength", "last call", "from", "request")
+    return make_table(head if sys.stdout.isatty() else ("",) * 5, cells, right=(1, 3))

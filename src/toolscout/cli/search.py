@@ -10,7 +10,9 @@ import os
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +34,11 @@ from toolscout.demo import load_demo_catalog
 from toolscout.encoders.encoder import Encoder, Floats, Kind, StaticEncoder
 from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import MissingExtra
+from toolscout.hints.hints import Hints
 from toolscout.schemas import Json
 from toolscout.scout import Scout
-from toolscout.settings import EncoderName
+from toolscout.sessions.usage import UsageLog
+from toolscout.settings import EncoderName, HintUse, Settings
 from toolscout.tokens import ENCODING, count_all_definition_tokens, count_tokens
 
 if TYPE_CHECKING:
@@ -99,7 +103,13 @@ def search(
       toolscout search "server:slack +channel create" --catalog tools.json --json
     """
     chosen = inputs.choose_catalog(paths, config_file)
-    scout = build_scout(chosen.catalog, encoder or chosen.settings.encoder)
+    with inputs.open_hints(chosen) as hints:
+        scout = build_scout(
+            chosen.catalog, encoder or chosen.settings.encoder, hints, chosen.settings
+        )
+    if chosen.is_configured:
+        with inputs.open_known_store(chosen.config) as store:
+            UsageLog(store, time.time, feedback=scout.feedback)
     answers = [_search(scout, query, limit, show_all) for query in queries]
     if as_json:
         for answer in answers:
@@ -137,7 +147,7 @@ def try_(gateway: bool) -> None:
 
 
 def _search(scout: Scout, query: str, limit: int, show_all: bool) -> Answer:
-    result = scout.index.search(query, limit)
+    result = scout.feedback.search(scout.index, query, limit)
     # The reply that a model would read in a new conversation.
     reply = scout.session(query).search([query], limit=limit)
     tools = inputs.list_callable(scout.catalog)
@@ -163,6 +173,7 @@ def _to_json(answer: Answer) -> Json:
                 "matched": {field: list(words) for field, words in hit.why.matched.items()},
                 "shares": {signal: round(share, 4) for signal, share in hit.why.shares.items()},
                 "held_back": list(hit.why.held_back),
+                "asked_before": list(hit.why.asked_before),
             },
         }
         for hit in answer.hits
@@ -228,15 +239,27 @@ def _count_cost(tools: "list[mcp.types.Tool]") -> int:
     return count_tokens(json.dumps(dumped))
 
 
-def build_scout(catalog: Catalog, encoder: str) -> Scout:
-    """Return a scout over a catalogue; shows a bar if building its index takes a while."""
+def build_scout(
+    catalog: Catalog, encoder: str, hints: Hints | None = None, settings: Settings | None = None
+) -> Scout:
+    """Return a scout over a catalogue; shows a bar if building its index takes a while.
+
+    Of the settings, only those on hints and learning count.
+    """
+    chosen = settings or Settings()
+    build = partial(
+        Scout,
+        catalog,
+        settings=Settings(hints=chosen.hints, learning=chosen.learning),
+        hints=None if chosen.hints is HintUse.OFF else hints,
+    )
     count = len(catalog)
     is_slow = count >= MANY_TOOLS[encoder]
     with show_bar(f"Indexing {count:,} tools", count, when=is_slow) as step:
         if encoder == "none":
-            return Scout(catalog, encoder=None)
+            return build(encoder=None)
         watched = StaticEncoder() if encoder == "static" else OnnxEncoder()
-        return Scout(catalog, encoder=_WatchedEncoder(watched, step))
+        return build(encoder=_WatchedEncoder(watched, step))
 
 
 class _WatchedEncoder(Encoder):

@@ -331,6 +331,7 @@ class _Follower:
         hung_up = asyncio.Event()
         with suppress(NotImplementedError, AttributeError, RuntimeError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
+        self._gateway.on_other_version = hung_up.set
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(hung_up.wait(), CHECK_SECONDS)

@@ -595,7 +595,8 @@ def remove(name: str, path: Path | None) -> None:
         if store is not None:
             forget_server(store, name)
             if server is not None:
-                logged_out += EncryptedLogins(store, folder=folder).forget_server(server)
+                found = EncryptedLogins(store, folder=folder).forget_server(server)
+                logged_out += [principal or None for principal in found]
     for principal in logged_out:
         with _record_login(config, name, principal) as tell:
             tell("removed")
@@ -712,7 +713,16 @@ def _open_login(
 
     folder = inputs.get_tokens_folder(config)
     if principal is None:
-        yield TokenFile(folder, server)
+        if not config.gateway.shares_logins:
+            yield TokenFile(folder, server)
+            return
+        with inputs.open_store(config) as store:
+            keys = config.gateway.resolve_login_keys()
+            logins = EncryptedLogins(store, keys, folder=folder, is_shared=True)
+            login = logins.find_storage(server)
+            assert login is not None
+            login.load()
+            yield login
         return
     if server.login != Login.USER:
         key = join_keys("servers", server.name, "login")

@@ -16,7 +16,8 @@ from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.sessions.metatools import build_meta_tools
 from toolscout.settings import Hiding, Mode
-from toolscout.tokens import ENCODING, count_definition_tokens, count_tokens
+from toolscout.skills.skill import SKILL
+from toolscout.tokens import ENCODING, count_definition_tokens, count_skill_tokens, count_tokens
 
 SERVERS_SHOWN = 10
 META_TOOLS = 3
@@ -46,7 +47,17 @@ class Costs:
     """The part of the listing, which is in the description of `tool_search`, in the gateway."""
     pinned: int
     """The part of definitions that are always shown, in the gateway."""
+    skills: int = 0
+    """How many skills there are."""
+    announced: int = 0
+    """Names and descriptions of all skills: what every prompt of a client has that reads them
+    itself."""
     encoding: str = ENCODING
+
+    @property
+    def total(self) -> int:
+        """What every request carries without toolscout."""
+        return self.definitions + self.announced
 
     @property
     def request(self) -> int:
@@ -55,7 +66,7 @@ class Costs:
 
     def to_json(self) -> Json:
         """Return the figures as plain JSON."""
-        return asdict(self) | {"request": self.request, "estimated": True}
+        return asdict(self) | {"total": self.total, "request": self.request, "estimated": True}
 
 
 @click.command()
@@ -78,7 +89,8 @@ def tokens(
 ) -> None:
     """Count the tokens that tools cost in every request.
 
-    Compares requests with toolscout and without.
+    Compares requests with toolscout and without. Of skills, the names and descriptions count, which
+    a client that reads them itself puts into every prompt.
 
     Tokens are counted as o200k_base; for models with another encoding they are estimates. Costs
     assume that nothing is cached.
@@ -106,7 +118,8 @@ def tokens(
                 "requests": requests,
                 "definitions": compute_price(costs.definitions),
                 "request": compute_price(costs.request),
-                "saved": compute_price(costs.definitions - costs.request),
+                "skills": compute_price(costs.announced),
+                "saved": compute_price(costs.total - costs.request),
                 "by_server": {server: compute_price(n) for server, n in costs.by_server.items()},
             }
         echo_json(figures)
@@ -122,6 +135,7 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
     for tool in tools:
         by_server[tool.server] += count_definition_tokens(tool)
         progress(1)
+    skills = [tool for tool in scout.catalog.tools if tool.kind == SKILL]
     instructions = count_tokens(session.system_prompt())
     requests = {way.value: instructions + _count_sent(session.tools(way)) for way in Dialect}
     bare = {way.value: session.tools(way, listing=False) for way in Dialect}
@@ -140,6 +154,8 @@ def measure_costs(scout: Scout, progress: Step) -> Costs:
         instructions=instructions,
         listing=requests[Dialect.MCP] - instructions - unlisted,
         pinned=unlisted - meta_tools[Dialect.MCP],
+        skills=len(skills),
+        announced=count_skill_tokens(skills),
     )
 
 
@@ -153,9 +169,14 @@ def render_totals(
 ) -> Iterator[RenderableType]:
     """Yield what every request carries with toolscout and without, and the difference."""
     request = costs.requests[GATEWAY]
+    has_skills = bool(costs.skills)
     meta_tools = request - costs.listing - costs.instructions - costs.pinned
     rows = [
         (f"All {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions, ""),
+        *(
+            [(f"Names and descriptions of skills: {costs.skills:,}", costs.announced, "")]
+            * has_skills
+        ),
         ("With toolscout, in every request", request, "bold green"),
         ("  the three meta-tools", meta_tools, ""),
         ("  the listing of servers and tools", costs.listing, ""),
@@ -164,10 +185,10 @@ def render_totals(
     ]
     yield _make_count_table(rows, price, requests)
     yield ""
-    saved = 1 - costs.request / max(1, costs.definitions)
+    saved = 1 - costs.request / max(1, costs.total)
     text = f"Saved in every request: {saved:.1%} (estimated, {costs.encoding})."
     if saved < 0:
-        added = costs.request - costs.definitions
+        added = costs.request - costs.total
         text = f"With so few tools, toolscout adds {added:,} tokens to every request (estimated)."
     yield style((text, "bold"))
 

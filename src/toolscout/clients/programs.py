@@ -2,9 +2,9 @@
 
 A row says where a client keeps its servers and what an entry for toolscout looks like there. To
 add a client, add a row and a sample file to its tests; the choices of `--client`, the checks of
-`doctor` and the table in `docs/gateway.md` follow. `config.formats` translates what the entries
-of other programs say (and lists the keys under which they stand); `discovery` turns the places
-into paths.
+`doctor` and the pages `docs/clients.md` and `docs/gateway.md` follow. `config.formats` translates
+what the entries of other programs say (and lists the keys under which they stand); `discovery`
+turns the places into paths.
 """
 
 from collections.abc import Mapping
@@ -41,6 +41,9 @@ class Client:
     """Whether command and arguments are one list."""
     is_yaml: bool = False
     """Whether the file is YAML, which toolscout reads but does not rewrite."""
+    adds_with: str = ""
+    """The command of the client that adds a server, if it has one, with `{command}` for the command
+    that starts the server, or `{entry}` for all of it as JSON."""
 
     def build_entry(self, command: str, args: tuple[str, ...]) -> Json:
         """Return the entry that makes this client start a program."""
@@ -58,6 +61,7 @@ CLIENTS = (
         ("{claude}/.claude.json",),
         (".mcp.json",),
         extra={"type": "stdio"},
+        adds_with="claude mcp add --scope user toolscout -- {command}",
     ),
     Client("cursor", "Cursor", ("{home}/.cursor/mcp.json",), (".cursor/mcp.json",)),
     Client(
@@ -72,9 +76,15 @@ CLIENTS = (
         (".vscode/mcp.json",),
         keys=("servers",),
         extra={"type": "stdio"},
+        adds_with="code --add-mcp {entry}",
     ),
     Client(
-        "codex", "Codex", ("{codex}/config.toml",), (".codex/config.toml",), keys=("mcp_servers",)
+        "codex",
+        "Codex",
+        ("{codex}/config.toml",),
+        (".codex/config.toml",),
+        keys=("mcp_servers",),
+        adds_with="codex mcp add toolscout -- {command}",
     ),
     Client("windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",)),
     Client(
@@ -87,13 +97,18 @@ CLIENTS = (
         joins_command=True,
     ),
     Client(
-        "gemini-cli", "Gemini CLI", ("{home}/.gemini/settings.json",), (".gemini/settings.json",)
+        "gemini-cli",
+        "Gemini CLI",
+        ("{home}/.gemini/settings.json",),
+        (".gemini/settings.json",),
+        adds_with="gemini mcp add --scope user toolscout {command}",
     ),
     Client(
         "copilot-cli",
         "Copilot CLI",
         ("{copilot}/mcp-config.json",),
         extra={"type": "local", "tools": ["*"]},
+        adds_with="copilot mcp add toolscout -- {command}",
     ),
     Client(
         "zed",

@@ -71,7 +71,7 @@ def document_from_text(path: Path, text: str) -> ConfigDocument:
     """
     is_yaml = path.suffix in YAML_ENDINGS
     is_toml = not is_yaml and not text.lstrip().startswith(("{", "[{", "//", "/*"))
-    parse = _parse_yaml if is_yaml else tomllib.loads if is_toml else _parse_json
+    parse = parse_yaml if is_yaml else tomllib.loads if is_toml else _parse_json
     try:
         tables: object = parse(text)
     except RecursionError:
@@ -86,7 +86,7 @@ def document_from_text(path: Path, text: str) -> ConfigDocument:
         raise _refuse(path, f"is not {language}", *place) from None
     if not is_object(tables):
         raise _refuse(path, "is not a table of settings")
-    if is_yaml and not _has_text_keys(tables):
+    if is_yaml and not has_text_keys(tables):
         raise _refuse(path, "has a key that is not a text")
     return ConfigDocument(path=path, is_toml=is_toml, tables=tables, is_yaml=is_yaml)
 
@@ -139,7 +139,8 @@ def _parse_json(text: str) -> object:
         return json.loads(_COMMA.sub(drop, _COMMENT.sub(drop, text)))
 
 
-def _parse_yaml(text: str) -> object:
+def parse_yaml(text: str) -> object:
+    """Return the value of YAML of bounded size; raises `ValueError` with the place of a mistake."""
     try:
         yaml: Any = import_module("yaml")
     except ImportError:
@@ -182,7 +183,7 @@ def _check_yaml(events: Iterable[Any]) -> None:
             raise OverflowError
 
 
-def _has_text_keys(tables: Json) -> bool:
+def has_text_keys(tables: Json) -> bool:
     """Tell whether all keys are texts, which YAML does not demand."""
     nodes: list[object] = [tables]
     seen: set[int] = set()  # aliases can name one node many times, and itself

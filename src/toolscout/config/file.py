@@ -17,7 +17,7 @@ from toolscout.config.formats import list_entries
 from toolscout.config.gateway import GatewayConfig
 from toolscout.config.redaction import SecretKind
 from toolscout.config.references import anchor_options, escape_secrets, list_variables
-from toolscout.config.servers import Changes, ServerConfig, Transport
+from toolscout.config.servers import Changes, ServerConfig, SkillsConfig, Transport
 from toolscout.errors import InvalidConfig, InvalidFile, MissingExtra, UnknownServer
 from toolscout.names import find_near_names, to_one_line
 from toolscout.options import (
@@ -30,13 +30,18 @@ from toolscout.options import (
     read_table,
     read_texts,
 )
-from toolscout.settings import ENCODER_CHECK, FILE_TABLES, Settings
+from toolscout.settings import ENCODER_CHECK, FILE_TABLES, HINTS_CHECK, Settings
 
 MAX_FILES = 32
 """Files that one configuration may include."""
 MAX_SERVERS = 1_000
 DEMO_SERVERS = {"time": "mcp_server_time", "git": "mcp_server_git", "fetch": "mcp_server_fetch"}
 """Servers of the MCP project that need no account and no network, by the module that runs each."""
+SKILLS_SERVER = "skills"
+"""The server that has the skills of `[skills]`."""
+SHARED_OPTIONS = {"encoder": ENCODER_CHECK, "hints": HINTS_CHECK}
+"""Options of `[sessions]` that `[gateway]` takes too: both places are obvious, and the sessions of
+a gateway share one index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,7 @@ class Config:
     """Everything that one file configures; equal if it says the same, wherever the file is."""
 
     servers: tuple[ServerConfig, ...] = ()
+    skills: SkillsConfig = field(default_factory=SkillsConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     sessions: Settings = field(default_factory=Settings)
     source: Path = field(default=Path(), compare=False)
@@ -81,6 +87,8 @@ class Config:
                 found += part.resolve(env).list_secrets()
         with suppress(InvalidConfig):
             found.append(self.gateway.resolve_store(env))
+        with suppress(InvalidConfig):
+            found.append(self.gateway.resolve_store_listen(env))
         with suppress(InvalidConfig):
             found += self.gateway.resolve_login_keys(env)
         return tuple(filter(None, found))
@@ -204,22 +212,28 @@ def _read_own(document: ConfigDocument, seen: set[Path]) -> Config:
     seen.add(path)
     with _name_file(path):
         check_keys(tables, list(FILE_TABLES))
+        servers = read_table("servers", tables.get("servers", {}))
+        with prefix_keys("skills"):
+            skills = SkillsConfig.from_mapping(tables.get("skills", {}))
+        with_skills = skills.build_table(read_table("servers", servers.get(SKILLS_SERVER, {})))
+        if with_skills is not None:
+            servers[SKILLS_SERVER] = with_skills
         found = [
             (anchor_options(_read_server(name, table), path.parent), path)
-            for name, table in read_table("servers", tables.get("servers", {})).items()
+            for name, table in servers.items()
         ]
         settings = read_table("sessions", tables.get("sessions", {}))
         options = read_table("gateway", tables.get("gateway", {}))
-        if "encoder" in options:
-            # Both places are obvious, so both work; the gateway's sessions share one encoder.
-            if "encoder" in settings:
-                problem = "is also set under [sessions]"
-                raise InvalidConfig("gateway.encoder", problem, remedy="Remove one of the two.")
-            settings["encoder"] = ENCODER_CHECK.read("gateway.encoder", options.pop("encoder"))
+        for name, check in SHARED_OPTIONS.items():
+            if name in options:
+                key = f"gateway.{name}"
+                if name in settings:
+                    problem = "is also set under [sessions]"
+                    raise InvalidConfig(key, problem, remedy="Remove one of the two.")
+                settings[name] = check.read(key, options.pop(name))
         with prefix_keys("gateway"):
             gateway = GatewayConfig.from_mapping(options)
-        with prefix_keys("sessions"):
-            sessions = Settings.from_mapping(settings)
+        sessions = Settings.from_tables({**tables, "sessions": settings})
         try:
             names = read_texts("include", tables.get("include", []))
             paths = [(path.parent / Path(name).expanduser()).absolute() for name in names]
@@ -240,6 +254,7 @@ def _read_own(document: ConfigDocument, seen: set[Path]) -> Config:
         merged = _merge_servers(found, notes)
     return Config(
         servers=tuple(server for server, _ in merged),
+        skills=anchor_options(skills, path.parent),
         gateway=anchor_options(gateway, path.parent),
         sessions=sessions,
         source=path,
@@ -255,7 +270,7 @@ def _read_included(path: Path, seen: set[Path]) -> Config:
         if len(seen) > MAX_FILES:
             remedy = f"Include at most {MAX_FILES} files."
             raise InvalidConfig("include", "leads to too many files", remedy=remedy)
-        for key in ("gateway", "sessions"):
+        for key in ("skills", "gateway", "sessions", "programs"):
             if is_own and key in document.tables:
                 problem = "is not allowed in an included file"
                 remedy = "Move it to the file that includes this one."
@@ -281,5 +296,6 @@ def _read_server(name: str, table: object) -> ServerConfig:
         check_keys(members, [declared.name for declared in list_options(ServerConfig)])
     is_remote = members.get("url") and not members.get("command")
     transport = Transport.HTTP if is_remote else Transport.STDIO
-    members.setdefault("transport", Transport.OPENAPI if members.get("spec") else transport)
+    transport = Transport.OPENAPI if members.get("spec") else transport
+    members.setdefault("transport", Transport.SKILLS if members.get("skills") else transport)
     return ServerConfig(name=name, **members)

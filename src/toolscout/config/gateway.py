@@ -234,6 +234,11 @@ class TokenConfig(Options):
     profile: str = declare(
         "", TEXT, "Profile that limits what the bearer sees; without one, everything."
     )
+    metrics: bool = declare(
+        False,
+        FLAG,
+        "Let the bearer read `/metrics` and `/status` although its profile shows only a part.",
+    )
 
     def resolve(self, env: Mapping[str, str] | None = None, *, name: str = "NAME") -> Self:
         """Return it with the plain token; an empty one is refused in the name of its table."""
@@ -376,11 +381,27 @@ class GatewayConfig(Options):
         secret=True,
         needs_restart=True,
     )
+    store_listen: str = declare(
+        "",
+        TEXT,
+        "Address of the same database at which this gateway hears of changes by others, if `store` "
+        "leads through PgBouncer in transaction mode, which passes no notices on. See "
+        "[PostgreSQL](stores.md#pgbouncer).",
+        secret=True,
+        needs_restart=True,
+    )
+    store_connections: int = declare(
+        8,
+        check_whole(1, 1_000),
+        "Open connections to that database at most, besides one that listens.",
+        needs_restart=True,
+    )
     login_keys: tuple[str, ...] = declare(
         (),
         TEXTS,
-        "Keys that encrypt the logins of users in the store, as references: 32 bytes in base64. "
-        "The first encrypts, all decrypt. Left out, a key is made in a file beside the cache. See "
+        "Keys that encrypt logins in the store, as references: 32 bytes in base64. "
+        "The first encrypts, all decrypt. Left out, a key is made in a file beside the cache. With "
+        "`store`, gateways share the logins of servers too. See "
         "[logins](gateway.md#logins-of-each-user).",
         secret=True,
         needs_restart=True,
@@ -536,6 +557,16 @@ class GatewayConfig(Options):
             remedy = "Write postgresql://user@host/name, or leave it out to use a file."
             raise InvalidConfig("gateway.store", "is not a PostgreSQL address", remedy=remedy)
         return address
+
+    def resolve_store_listen(self, env: Mapping[str, str] | None = None) -> str:
+        """Return the plain address at which notices are heard, empty if it is that of the store."""
+        env = os.environ if env is None else env
+        return expand(self.store_listen, env, key="gateway.store_listen")
+
+    @property
+    def shares_logins(self) -> bool:
+        """Whether the store has the logins at all servers, so that other gateways use them too."""
+        return bool(self.store and self.login_keys)
 
     def resolve_login_keys(self, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
         """Return the plain keys of users' logins, empty if there are none."""

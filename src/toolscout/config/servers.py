@@ -79,6 +79,8 @@ class Transport(StrEnum):
     SSE = "sse"
     OPENAPI = "openapi"
     """Not an MCP server but an HTTP API that an OpenAPI document describes."""
+    SKILLS = "skills"
+    """Not a server but folders of skills."""
 
 
 class Grant(StrEnum):
@@ -131,6 +133,17 @@ class Isolation(StrEnum):
     """A container, with the programs of an image."""
 
 
+SKILL_PLACES: Mapping[str, tuple[str, ...]] = {
+    "agents": ("~/.agents/skills",),
+    "claude-code": ("~/.claude/skills",),
+    "codex": ("~/.codex/skills", "~/.agents/skills"),
+    "copilot": ("~/.copilot/skills",),
+    "cursor": ("~/.cursor/skills",),
+    "gemini": ("~/.gemini/skills",),
+    "goose": ("~/.config/goose/skills",),
+    "opencode": ("~/.config/opencode/skills",),
+}
+"""Where programs look for skills in the home folder of their user."""
 READ_ONLY = ":ro"
 """The end of a folder that a server may not write to."""
 LIMITS = {"memory_mb": 1 << 24, "open_files": 1 << 20, "processes": 1 << 20}
@@ -282,7 +295,8 @@ class ServerConfig(Options):
     transport: Transport = field(
         metadata=describe(
             check_choice(Transport),
-            "How the server is reached. Left out, it follows from `spec`, `url` or `command`.",
+            "How the server is reached. Left out, it follows from `skills`, `spec`, `url` or "
+            "`command`.",
             is_required=False,
             identity=True,
         )
@@ -419,6 +433,14 @@ class ServerConfig(Options):
         identity=True,
         only=(Transport.OPENAPI,),
     )
+    skills: tuple[str, ...] = declare(
+        (),
+        TEXTS,
+        "Folders of [skills](skills.md), in place of a server.",
+        path=True,
+        identity=True,
+        only=(Transport.SKILLS,),
+    )
 
     allow: tuple[str, ...] = declare(EVERYTHING, SOME_PATTERNS, "Tools to use.")
     deny: tuple[str, ...] = declare(
@@ -546,6 +568,8 @@ class ServerConfig(Options):
         """Return its URL or command on one line, with everything masked that may be secret."""
         if self.url:
             return mask_url(self.url)
+        if self.skills:
+            return to_one_line(", ".join(self.skills), TEXT_CHARS)
         return to_one_line(" ".join((self.command, *mask_args(self.args))), TEXT_CHARS)
 
     def build_mask(self, env: Mapping[str, str] | None = None) -> SecretMask:
@@ -615,6 +639,46 @@ class ServerConfig(Options):
         return any(declared.needs_restart for declared in self.list_changes(new))
 
 
+def _read_places(key: str, value: object) -> tuple[str, ...]:
+    names = NAMES.read(key, value)
+    for name in names:
+        if name not in SKILL_PLACES:
+            remedy = f"Use some of {', '.join(SKILL_PLACES)}."
+            raise InvalidConfig(key, f"names {to_one_line(name, MAX_NAME_CHARS)!r}", remedy=remedy)
+    return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SkillsConfig(Options):
+    """Where skills are, and how many of them clients list.
+
+    The skills belong to a server named `skills`, whose other options are in `[servers.skills]`.
+    """
+
+    folders: tuple[str, ...] = declare(
+        (), TEXTS, "Folders that have skills, each in a folder with a `SKILL.md`.", path=True
+    )
+    places: tuple[str, ...] = declare(
+        (),
+        ValueCheck(f"a list of {', '.join(SKILL_PLACES)}", _read_places),
+        "Programs whose own folders of skills, in your home folder, are read too.",
+    )
+    listed_tokens: int = declare(
+        1_400,
+        check_whole(0, 1_000_000),
+        "While the names and descriptions of all skills take at most this, `skills/list` gives a "
+        "client all of them, and otherwise those that are pinned. Searches find all.",
+        unit="tokens",
+    )
+
+    def build_table(self, table: Json) -> Json | None:
+        """Return the table of the server that has the skills, or None if there are no folders."""
+        own = list(TEXTS.read("skills", table.get("skills", ())))
+        places = [place for name in self.places for place in SKILL_PLACES[name]]
+        folders = [*own, *self.folders, *places]
+        return {**table, "skills": list(dict.fromkeys(folders))} if folders else None
+
+
 def has_own_token(config: ServerConfig) -> bool:
     """Return whether the configuration itself holds the credentials."""
     return bool(config.token) or "authorization" in map(str.lower, config.headers)
@@ -643,6 +707,7 @@ _NEEDED = {
     Transport.HTTP: ("url",),
     Transport.SSE: ("url",),
     Transport.OPENAPI: ("spec", "url"),
+    Transport.SKILLS: ("skills",),
 }
 _NEEDED_FOR_CREDENTIALS = ("url", "oauth_client_id", "oauth_client_secret", "oauth_issuer")
 
@@ -664,7 +729,7 @@ def _check_transport(server: ServerConfig) -> None:
         remedy = "Remove the token or the client credentials, or write 'shared'."
         raise InvalidConfig("login", problem, remedy=remedy)
     for name, needed_by in needed:
-        if not getattr(server, name).strip():
+        if not "".join(getattr(server, name)).strip():
             problem = f"is missing, and {needed_by} needs it"
             raise InvalidConfig(name, problem, remedy="Add it.")
     for declared in list_options(ServerConfig):

@@ -21,7 +21,7 @@ from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.names import digest_session, to_one_line
 from toolscout.schemas import Json
 from toolscout.search.feedback import hash_query
-from toolscout.sessions.events import Answered, Called, Described, Event, Searched
+from toolscout.sessions.events import Answered, Called, Described, Event, Ran, Searched
 
 SESSIONS_KEPT = 200
 EVENTS_KEPT = 500
@@ -86,6 +86,12 @@ REFUSALS = {
     "wrong_variant": Refusal(
         "The call was made with a variant of tool_call that is for other effects.",
         "If the effect is wrong, set it under `effects` of the server in the configuration.",
+    ),
+    "unknown_file": Refusal("The skill has no file of this name.", _MODELS_TURN),
+    "skill_changed": Refusal(
+        "A file of the skill has changed since somebody approved the skill.",
+        "Review the change on the page Servers.",
+        "servers",
     ),
     "unknown_result": Refusal("The stored result that the model wants is gone.", _MODELS_TURN),
     "server_unavailable": Refusal(
@@ -299,6 +305,9 @@ class ActivityLog:
                 tool = event.tool or to_one_line(event.asked, TEXT_CHARS)
                 rule = event.rule
                 reason = "" if event.made else self._find_reason(event)
+            case Ran():
+                kind = "program"
+                text = f"{event.calls} calls"
             case _:
                 pass
         return LoggedEvent(

@@ -11,7 +11,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -89,6 +89,7 @@ class Console:
         self.config = config
         self.edits = edits
         self._list_clients = list_clients
+        self._documentation = find_documentation()
         self.emit = events.emit
         self.ledger = ledger
         self._scout = scout
@@ -243,6 +244,7 @@ class Console:
         may_act = is_live and not view.is_limited
         return {
             "version": version("toolscout"),
+            "docs": self._documentation,
             "host": self._host,
             "principal": view.principal.name,
             "tools": kinds[TOOL],
@@ -318,6 +320,12 @@ class Console:
     def _find_server(self, tool: str) -> str:
         found = self._scout.catalog.get(tool)
         return found.server if found is not None else ""
+
+
+def find_documentation() -> str:
+    """Return the address of the documentation, as the package names it."""
+    links = metadata("toolscout").get_all("Project-URL") or []
+    return dict(link.split(", ", 1) for link in links)["Documentation"]
 
 
 async def _run_in_thread(work: Callable[[], None], problem: str) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 
 from toolscout.catalog import Catalog
@@ -60,7 +61,9 @@ class SearchPreview:
         result = self._rank(view, index, query, limit)
         milliseconds = (time.perf_counter() - started) * 1e3
         # What a model would read in a session that begins here.
-        reply = self._scout.preview(text, limit=limit, allowed=view.narrows, index=index)
+        reply = self._scout.preview(
+            text, limit=limit, allowed=view.narrows, index=index, principal=view.principal_name
+        )
         return {
             "query": query.text,
             "milliseconds": round(milliseconds, 3),
@@ -99,6 +102,7 @@ class SearchPreview:
             "score": None,
             "confidence": None,
             "signals": _round_shares(why.shares),
+            "asked_before": [],
             **(_describe_rank(hit) if hit is not None else {}),
             "matched": _list_fields(why),
             "best": None
@@ -112,8 +116,11 @@ class SearchPreview:
         }
 
     def _rank(self, view: View, index: Index, query: Query, limit: int) -> Result:
-        result = index.search(query, max(SEARCHED, limit), allowed=view.allowed)
-        return self._scout.feedback.apply(result, limit)
+        wide = max(SEARCHED, limit)
+        principal = view.principal_name
+        search = self._scout.feedback.search
+        result = search(index, query, wide, allowed=view.allowed, principal=principal)
+        return replace(result, found=result.found[:limit], worth=min(result.worth, limit))
 
 
 def _describe_rank(hit: Hit) -> Json:
@@ -121,6 +128,7 @@ def _describe_rank(hit: Hit) -> Json:
         "score": round(hit.score, 4),
         "confidence": hit.confidence.value,
         "signals": _round_shares(hit.why.shares),
+        "asked_before": list(hit.why.asked_before),
     }
 
 
@@ -177,6 +185,7 @@ class Indexes:
             LEXICAL if encoder is None else ENCODER_FAMILIES.get(encoder.family, "own")
         )
         self._indexes = {self._main_name: index}
+        self._hints = index.hints
         self._lock = threading.Lock()
 
     @property
@@ -198,7 +207,7 @@ class Indexes:
                     raise ApiError(400, "unknown_encoder", f"There is no encoder {name!r}.", hint)
                 encoders = {STATIC: StaticEncoder, ONNX: OnnxEncoder}
                 encoder = encoders[name]() if name in encoders else None
-                self._indexes[name] = Index(self._catalog, encoder=encoder)
+                self._indexes[name] = Index(self._catalog, encoder=encoder, hints=self._hints)
             return self._indexes[name]
 
     def close(self) -> None:

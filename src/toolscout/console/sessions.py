@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 
 from toolscout.config.gateway import GatewayConfig
+from toolscout.config.redaction import SecretKind, redact_text
 from toolscout.console.activity import ActivityLog, LoggedEvent, SessionLog, format_time
 from toolscout.console.views import View, make_not_found
 from toolscout.errors import InvalidState
@@ -24,6 +25,7 @@ from toolscout.names import digest_session, to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.scout import Scout
 from toolscout.sessions.record import Entry, Record
+from toolscout.sessions.run import list_programs
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.stores.store import Store
 
@@ -111,7 +113,7 @@ class SessionTable:
         return _hide_key(self._build_row(log))
 
     def get_details(self, view: View, id_: str) -> Json:
-        """Return one session with its loaded tools and, if it is this gateway's, its events."""
+        """Return one session with its tools, its programs and, if it is ours, its events."""
         self._ledger.settle()
         row = next((row for row in self._merge_rows(view) if row["id"] == id_), None)
         if row is None and not view.is_limited:
@@ -126,6 +128,7 @@ class SessionTable:
                 {"name": entry.name, "tokens": entry.tokens, "query": entry.query}
                 for entry in self._list_entries(row["session"])
             ],
+            "programs": self._list_programs(row["session"]),
             "events": [event.to_json() for event in self._activity.list_events(log)] if log else [],
         }
 
@@ -229,6 +232,14 @@ class SessionTable:
     def _list_visible(self, view: View) -> list[SessionLog]:
         logs = self._activity.list_sessions()
         return [log for log in logs if is_peer(view.principal, log.principal)]
+
+    def _list_programs(self, session: str) -> list[Json]:
+        """Return the last programs of a session, newest first, without what looks like a secret."""
+        rows = [program.to_json() for program in list_programs(self._store, session)]
+        for row in rows:
+            row["source"] = redact_text(row["source"], SecretKind)
+            row["message"] = redact_text(row["message"], SecretKind)
+        return rows[::-1]
 
     def _list_entries(self, session: str) -> list[Entry]:
         """Return what a session has loaded; one that has ended has nothing."""

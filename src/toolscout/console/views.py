@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse
 from toolscout.config.servers import is_matched
 from toolscout.errors import ModelError, ToolscoutError, UpstreamError
 from toolscout.gateway.gateway import filter_for
-from toolscout.gateway.middleware import Principal
+from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.names import find_near_names
 from toolscout.scout import Scout
 from toolscout.servers.manifest import TOOL
-from toolscout.sessions.metatools import build_meta_tools
+from toolscout.sessions.metatools import build_meta_tools, build_run_tool
 from toolscout.tokens import count_all_definition_tokens, count_definition_tokens
 from toolscout.tools import Tool
 
@@ -69,6 +69,11 @@ class View:
         self.policy = scout.policy.narrow(self.narrows)
 
     @property
+    def principal_name(self) -> str:
+        """The name under which past calls of the principal are kept."""
+        return "" if self.principal is ANONYMOUS else self.principal.name
+
+    @property
     def is_limited(self) -> bool:
         """Whether a profile limits the principal."""
         return self.principal.profile is not None
@@ -103,7 +108,11 @@ class View:
     def menu_tokens(self) -> int:
         """The tokens of toolscout's own tools, with the list of what exists for the principal."""
         listing = self._scout.preview_listing(allowed=self.narrows)
-        return sum(map(count_definition_tokens, build_meta_tools(listing, runs_calls=True)))
+        tools = [*build_meta_tools(listing, runs_calls=True)]
+        programs = self._scout.settings.programs
+        if programs.enabled:
+            tools.append(build_run_tool(programs.effects))
+        return sum(map(count_definition_tokens, tools))
 
     def get_tool(self, name: str, *, with_disabled: bool = False) -> Tool:
         """Return a visible tool; raises `ApiError` for any other name."""

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from toolscout.daemon.place import (
     AS_DAEMON,
+    CANCELLED,
     LEAVE,
     Place,
     UnsafeFolder,
@@ -290,6 +291,10 @@ class Bridge:
             self._remembered[method, uri] = message
         elif method == "resources/unsubscribe":
             self._remembered.pop(("resources/subscribe", uri), None)
+        elif method == CANCELLED and isinstance(params, dict):
+            # No answer comes, and no other daemon need be asked.
+            request = cast("Any", params).get("requestId")
+            self._pending.pop(_make_key({"id": request}), None)
 
     def connect(self) -> socket.socket:
         """Find or start a daemon, and tell it what the last one knew of the client."""

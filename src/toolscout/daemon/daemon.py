@@ -31,6 +31,7 @@ from toolscout.config.gateway import GatewayConfig
 from toolscout.daemon.place import (
     ABOUT,
     AS_DAEMON,
+    CANCELLED,
     CONSOLE,
     GREETING_SECONDS,
     LEAVE,
@@ -69,6 +70,11 @@ class DaemonClient:
     is_leaving: bool = False
     unanswered: set[object] = field(default_factory=set[object])
     answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def settle(self, request: object) -> None:
+        """Note that a request has its answer, or needs none."""
+        self.unanswered.discard(request)
+        self.answered.set()
 
 
 class Daemon:
@@ -176,6 +182,8 @@ class Daemon:
             client.is_leaving = True
             with suppress(ConnectionError):
                 client.writer.write(json.dumps({"toolscout": LEAVE}).encode() + b"\n")
+        # A client that listens for changes gets its answer when its stream ends.
+        await self._gateway.subscriptions.close()
         if self._tasks:
             seconds = self._gateway.config.gateway.stop_seconds
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
@@ -330,8 +338,13 @@ class _ClientInput(StdinStream):
                 self._client.answered.clear()
                 await self._client.answered.wait()
             raise
-        if isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCRequest):
-            self._client.unanswered.add(item.message.id)
+        message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, types.JSONRPCRequest):
+            self._client.unanswered.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == CANCELLED:
+            request = (message.params or {}).get("requestId")
+            if isinstance(request, str | int):
+                self._client.settle(request)
         return item
 
 
@@ -343,10 +356,11 @@ class _ClientOutput(StdoutStream):
         self._client = client
 
     async def send(self, item: SessionMessage) -> None:
-        await super().send(item)
-        if isinstance(item.message, (types.JSONRPCResponse, types.JSONRPCError)):
-            self._client.unanswered.discard(item.message.id)
-            self._client.answered.set()
+        try:
+            await super().send(item)
+        finally:  # a client that is gone gets no answer, however long anybody waits
+            if isinstance(item.message, (types.JSONRPCResponse, types.JSONRPCError)):
+                self._client.settle(item.message.id)
 
 
 def _is_same_user(connection: socket.socket) -> bool:

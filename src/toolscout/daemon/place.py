@@ -27,6 +27,8 @@ FOLDER_BYTES = 80
 """A longer folder leaves no room for the name of a socket, which may have 104 bytes on macOS."""
 LEAVE = "leave"
 """What a daemon that ends asks of its clients."""
+CANCELLED = "notifications/cancelled"
+"""What a client says of a request that it wants no answer to; the SDK then sends none."""
 ABOUT = "about"
 """What a command greets a daemon with to learn about it."""
 CONSOLE = "console"

@@ -42,7 +42,7 @@ from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.names import digest_session, to_one_line
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.servers.state import Phase
-from toolscout.sessions.events import Called, Described, Event, Searched
+from toolscout.sessions.events import Called, Described, Event, Ran, Searched
 from toolscout.stores.store import Store
 
 KIND = "audit"
@@ -60,7 +60,7 @@ FILTERS = ("event", "principal", "session", "server", "tool", "outcome")
 _SPAN = re.compile(r"(\d{1,6})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 RECORDED = (
-    *(Requested, Called, Searched, Described, EntryRead, ServerChanged),
+    *(Requested, Called, Searched, Described, Ran, EntryRead, ServerChanged),
     *(ApprovalAnswered, CallDecided, DefinitionChanged, LoginChanged, Reloaded, TokenRefused),
     ConsoleAction,
 )
@@ -171,6 +171,11 @@ class AuditRecord:
             case Described():
                 facts = self._find_caller(event.session) | {"outcome": event.code}
                 self._add("describe", now, facts)
+            case Ran():
+                facts = {"outcome": event.code, "calls": event.calls}
+                facts |= {"program_digest": event.digest}
+                facts |= {"milliseconds": round(event.milliseconds, 1)}
+                self._add("program", now, self._find_caller(event.session) | facts)
             case EntryRead():
                 name = to_one_line(self._mask.apply(event.name), REASON_CHARS)
                 facts = {"tool": name, "outcome": event.outcome}

@@ -70,8 +70,10 @@ from toolscout.sessions.texts import (
     ENDLESS_QUESTIONS,
     LOGIN_QUESTION,
     NOT_ANSWERED,
+    SKILL_ASKS,
     USER_DECLINED,
 )
+from toolscout.skills.skill import SKILL, find_file, render_read, verify_read
 from toolscout.tools import Tool
 
 Context = ServerRequestContext[Any, Any]
@@ -120,6 +122,7 @@ class ForwardedCall:
         login_page: str = "",
         waiting_page: str = "",
         is_alone: bool = True,
+        relay: Relay | None = None,
         task: RunningTask | None = None,
         upstream: Json | None = None,
     ) -> None:
@@ -127,12 +130,15 @@ class ForwardedCall:
 
         `waiting_page` is where a person decides about waiting calls. Either is empty if there is
         no such page. A call that `is_alone` in its request may be answered with a question; others
-        would be made twice if the client repeated the request. The call may become a `task`;
+        would be made twice if the client repeated the request. A `relay` is asked instead of the
+        client where something else than the call waits for answers. The call may become a `task`;
         `upstream` is the server's own task for a call that was made before.
         """
         self.raw: Json | None = None
         """The server's answer; only addresses are changed."""
         self._tool: Tool | None = None
+        self._verify: Callable[[Json], None] | None = None
+        """Compares an answer with what was listed."""
         self._unread = 0
         self._pool = pool
         self._context = context
@@ -155,11 +161,14 @@ class ForwardedCall:
         self._upstream = upstream
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._is_alone = is_alone
-        self._cannot_ask = self._is_modern and not is_alone
+        self._relay = relay
+        self._cannot_ask = self._is_modern and not is_alone and relay is None
 
     async def __call__(self, tool: Tool, arguments: Json) -> object:
         """Run a tool, and store the server's answer in `raw`."""
         self._tool = tool
+        if tool.kind == SKILL:
+            return await self._read_skill(tool, arguments)
         method, params = _build_request(tool, arguments)
         asked = self._params
         is_own_name = isinstance(asked, types.CallToolRequestParams) and asked.name == tool.name
@@ -172,7 +181,7 @@ class ForwardedCall:
         except MCPError as error:
             raise call_failed_from_error(tool.name, error) from error
         if self.raw.get("resultType") == INPUT_REQUIRED:
-            if self._cannot_ask:
+            if not self._is_alone:
                 self.raw = None
                 raise CallFailed(tool.name, CALL_ALONE)
             return {"content": []}  # there is no result yet that could be cut or paged
@@ -182,6 +191,20 @@ class ForwardedCall:
             app = _rewrite_meta(app, partial(self._to_address, tool.server))
             self.raw = {**self.raw, "_meta": app | _read_meta(self.raw)}
         return self.raw if method == "tools/call" else _read_content(self.raw)
+
+    async def _read_skill(self, tool: Tool, arguments: Json) -> Json:
+        """Return a file of a skill as it was listed; of a folder of the skill, a list of files."""
+        uri, listed = find_file(tool, arguments)
+        if listed:
+            return {"content": [{"type": "text", "text": listed}]}
+        self._verify = partial(_verify, tool, uri)
+        try:
+            raw = await self.send(tool.server, "resources/read", {"uri": uri}, called=tool.name)
+        except MCPError as error:
+            raise call_failed_from_error(tool.name, error) from error
+        if raw.get("resultType") == INPUT_REQUIRED:
+            raise CallFailed(tool.name, SKILL_ASKS)
+        return render_read(tool, uri, raw)
 
     async def confirm(self, tool: Tool, arguments: Json, decision: Decision) -> bool:
         """Tell whether a person agreed to a call; ask the client if nobody was asked yet.
@@ -194,14 +217,15 @@ class ForwardedCall:
         given = self._params
         has_answers = given.input_responses is not None
         is_resumed = has_answers and self._approvals.take_open(digest, given.request_state)
-        if not is_resumed and not self._approvals.is_agreed(self._session, tool, decision):
+        is_agreed = self._approvals.is_agreed(self._session, tool, decision)
+        if not is_resumed and not is_agreed:
             question = build_question(tool, arguments, decision, self._approvals.mask)
             abilities = self._context.session.client_capabilities
             if check_abilities(question, abilities) is not None:
                 await self._look_up_approval(digest, tool, arguments, decision)
             elif self._cannot_ask:
                 raise ApprovalNeeded(tool.name, rule=decision.rule, alone=True)
-            elif self._is_modern and not self._is_detached:
+            elif self._is_modern and not self._is_detached and self._relay is None:
                 if not self._approvals.take_state(self._params.request_state, digest):
                     self._question = _build_input_required(
                         question, self._approvals.add_state(digest)
@@ -235,6 +259,8 @@ class ForwardedCall:
         is_seen = self._sees(tool.server, uri) if uri else session.policy.sees(tool)
         if decision.permission is Permission.DENY or not is_seen:
             raise NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
+        if tool.kind == SKILL and uri:
+            self._verify = partial(_verify, tool, uri)
         raw = await self.send(tool.server, method, params, called=called)
         self._keep_approval(raw)
         return raw
@@ -341,7 +367,7 @@ class ForwardedCall:
 
     def _may_suspend(self, server: str) -> bool:
         """Tell whether the server may ask for input that the client can only give in a new call."""
-        if not self._is_modern or self._cannot_ask:
+        if not self._is_modern or not self._is_alone:
             return False
         abilities = self._context.session.client_capabilities
         can_answer = abilities is not None and (
@@ -363,7 +389,13 @@ class ForwardedCall:
     async def _request(self, server: str, method: str, params: Json, relay: Relay) -> Json:
         params = {**params, **self._build_extra_params()}
         send = partial(
-            self._pool.request, server, method, params, caller=self._caller, check=self._check_tool
+            self._pool.request,
+            server,
+            method,
+            params,
+            caller=self._caller,
+            check=self._check_tool,
+            verify=self._verify,
         )
         try:
             raw = await send(relay)
@@ -505,6 +537,8 @@ class ForwardedCall:
 
     async def ask(self, request: types.InputRequest) -> Any:
         """Ask the client, and wait for its answer."""
+        if self._relay is not None:
+            return await self._relay.ask(request)
         session = self._context.session
         refusal = check_abilities(request, session.client_capabilities)
         if self._cannot_ask:
@@ -524,6 +558,12 @@ class ForwardedCall:
             return types.ErrorData(code=types.INTERNAL_ERROR, message=text)
         except MCPError as error:
             return error.error
+
+
+def _verify(tool: Tool, uri: str, answer: Json) -> None:
+    """Raise `SkillChanged` for a file that is not the one that was listed; a question is none."""
+    if answer.get("resultType") != INPUT_REQUIRED:
+        verify_read(tool, uri, answer)
 
 
 def _build_input_required(question: types.ElicitRequest, state: str) -> Json:

@@ -7,10 +7,12 @@ learns why, unless the caller may not see that server (R77).
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +33,9 @@ from toolscout.dialects import Dialect, to_definition
 from toolscout.errors import (
     TRY_LATER,
     ModelError,
+    NotPending,
     ServerUnavailable,
+    ToolChanged,
     ToolscoutError,
     UnknownTool,
     UpstreamError,
@@ -57,7 +61,7 @@ from toolscout.gateway.forward import (
 )
 from toolscout.gateway.ledger import Ledger
 from toolscout.gateway.middleware import ANONYMOUS, Principal, find_address, read_principal_name
-from toolscout.gateway.pending import CallApprovals, PendingCalls
+from toolscout.gateway.pending import CallApprovals, CallKey, PendingCalls
 from toolscout.gateway.resources import Resources
 from toolscout.gateway.subscriptions import Subscriptions
 from toolscout.gateway.tasks import (
@@ -69,29 +73,43 @@ from toolscout.gateway.tasks import (
     TaskUpdateParams,
     Work,
 )
+from toolscout.hints.hints import HINTS_KIND
+from toolscout.hints.requests import WriteRequests
+from toolscout.lint.scanner import find_attack
 from toolscout.names import make_exposed_name
 from toolscout.policies import Decision, Permission, Policy
+from toolscout.programs.saved import (
+    SAVED_SERVER,
+    SavedProgram,
+    list_approved,
+    publish_programs,
+)
 from toolscout.schemas import Json, is_object
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
+from toolscout.servers.connection import INPUT_REQUIRED, Relay
+from toolscout.servers.manifest import TOOL
 from toolscout.servers.mcp import TASKS
 from toolscout.servers.oauth.encrypted_logins import EncryptedLogins
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Caller, Phase, ServerState
-from toolscout.sessions.call import LONGEST_NAME
+from toolscout.sessions.call import LONGEST_NAME, Confirm
 from toolscout.sessions.events import EventStream
 from toolscout.sessions.metatools import (
     CALL,
     CALL_VARIANTS,
     DESCRIBE,
+    RUN,
     SEARCH,
     CallRequest,
     build_meta_tools,
+    build_run_tool,
     find_meta_tool,
     read_calls,
     to_meta_name,
 )
 from toolscout.sessions.replies import Reply, refuse
+from toolscout.sessions.run import ProgramParts
 from toolscout.sessions.session import Session
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.texts import (
@@ -100,14 +118,29 @@ from toolscout.sessions.texts import (
     TASKS_NOT_DECLARED,
     TOOLS_NOT_KNOWN_YET,
 )
-from toolscout.settings import Settings
+from toolscout.sessions.usage import USAGE_KIND
+from toolscout.settings import ProgramEffects, Programs, Settings
+from toolscout.skills.skill import SKILL
 from toolscout.stores.background import BackgroundStore
 from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
 
+NEWS_SECONDS = 15.0
+"""How often a gateway reads what others with the same store have learned."""
 SEPARATORS = ("__", ".", "/", ":")
 """What models write between the names of a server and a tool."""
+GATHER_SECONDS = 0.1
+"""How long changes that other gateways report are gathered."""
+REFRESH_SECONDS = 1.0
+"""How long a request waits for the newest state of its session."""
+CONFIGURATION_KIND = "configuration"
+KEPT_DAYS = {USAGE_KIND: 365, CONFIGURATION_KIND: 1}
+"""How long what gateways tell each other is kept, in days."""
+FOLLOWED_KINDS = frozenset({USAGE_KIND, HINTS_KIND, CONFIGURATION_KIND})
+HINTS_LOOK_SECONDS = 1.0
+"""How often the gateway looks for hints that somebody has changed or wants in another process."""
+ID_BYTES = 8
 VARIANTS = {
     "tool_read": frozenset({Effect.READ}),
     "tool_write": frozenset({Effect.WRITE}),
@@ -144,8 +177,20 @@ class Gateway:
         lock: Lock | None = None,
     ) -> None:
         self.config = config
+        self._id = secrets.token_hex(ID_BYTES)
+        """Tells this gateway from others that share the store."""
         self.store = BackgroundStore(store)
         self.tokens = tokens
+        self._is_locked = lock is not None
+        self.news_seconds = NEWS_SECONDS
+        self._changed: set[str] = set()
+        """The kinds of which other gateways have changed something."""
+        self._has_changes = asyncio.Event()
+        self._stale: set[str] = set()
+        """The sessions that another gateway has changed since they were read here."""
+        self._other_version = ""
+        self.on_other_version: Callable[[], None] = lambda: None
+        """Called if another gateway with the same store has started with another configuration."""
         self.events = EventStream(_run_afterwards)
         self.ledger = Ledger(self.store)
         self.events.subscribe(self.ledger.on_event)
@@ -154,7 +199,10 @@ class Gateway:
         self._audit = self._open_audit() if config.gateway.audit else None
         self.catalog = Catalog()
         self.encrypted_logins = EncryptedLogins(
-            self.store, config.gateway.resolve_login_keys(), folder=tokens
+            self.store,
+            config.gateway.resolve_login_keys(),
+            folder=tokens,
+            is_shared=config.gateway.shares_logins,
         )
         self.login_path = ""
         """Where on this gateway users log in to servers, if they can."""
@@ -211,7 +259,14 @@ class Gateway:
         await self.pool.__aenter__()
         self.subscriptions.open()
         self._warming = asyncio.create_task(self._warm())
-        self._shortening = asyncio.create_task(self._shorten_audit())
+        self._removing = asyncio.create_task(self._remove_old())
+        self._watching = [
+            asyncio.create_task(self._follow_others()),
+            asyncio.create_task(self._watch_requests()),
+            asyncio.create_task(self._watch_programs()),
+        ]
+        self.pool.hears_changes = self.store.listen(self._hear_changes)
+        self._publish_version()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -219,10 +274,15 @@ class Gateway:
         await self.tasks.close(self.config.gateway.stop_seconds)
         await self.pending_calls.close()
         await self._warming
-        self._shortening.cancel()
+        await self.scout.close()
+        self._removing.cancel()
+        for watching in self._watching:
+            watching.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         await self.pool.__aexit__(*error)
         if self._audit is not None:
             await self.store.run_in_thread(self._audit.close)
+        self.store.write(CONFIGURATION_KIND, self._id, None)
         await self.store.run_in_thread(self.store.flush)
 
     async def _warm(self) -> None:
@@ -235,18 +295,155 @@ class Gateway:
         finally:
             self.pool.may_learn.set()
 
+    def _hear_changes(self, changed: Mapping[str, Set[str]] | None) -> None:
+        """Note in the thread of the event loop what other gateways have changed."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._note_changes, changed)
+
+    def _note_changes(self, changed: Mapping[str, Set[str]] | None) -> None:
+        """Note what other gateways have changed in the store; None is anything."""
+        self.pool.follow(changed)
+        if changed is None:
+            self._stale.update(self.scout.list_live())
+            self._changed.update(FOLLOWED_KINDS)
+        else:
+            named = changed.get(SESSION_KIND)
+            if named is not None:
+                self._stale.update(set(named or self.scout.list_live()))
+            self._changed.update(changed.keys() & FOLLOWED_KINDS)
+        if self._changed:
+            self._has_changes.set()
+
+    async def _follow_others(self) -> None:
+        """Use what other gateways with the same store learn, write and configure.
+
+        Those that report it are heard at once; otherwise this looks from time to time.
+        """
+        await self._warming
+        read_at = -self.news_seconds
+        while True:
+            now = self._loop.time()
+            changed = set(self._changed)
+            self._changed.clear()
+            self._has_changes.clear()
+            hears = self.pool.hears_changes
+            is_due = now - read_at >= self.news_seconds
+            if is_due:
+                read_at = now
+            if USAGE_KIND in changed or is_due:
+                await self._follow(self.scout.read_news)
+            hints = self.scout.hints
+            if hints is not None and (HINTS_KIND in changed or is_due or not hears):
+                await self._follow(hints.refresh)
+            if CONFIGURATION_KIND in changed:
+                await self._follow(self._compare_versions)
+            if hears:
+                await asyncio.sleep(GATHER_SECONDS)  # a busy gateway reports many changes a second
+            look = self.news_seconds if hears else min(self.news_seconds, HINTS_LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look):
+                    await self._has_changes.wait()
+
+    async def _follow(self, work: Callable[[], object]) -> None:
+        try:
+            await self.store.run_in_thread(work)
+        except Exception:  # any store may fail in its own way, and be back the next time
+            _log.debug("Changes of other gateways cannot be read.", exc_info=True)
+
+    async def refresh_session(self, session: Session) -> None:
+        """Read a session again if another gateway has changed it; otherwise this does nothing.
+
+        While the store does not answer, the session goes on as it is known here.
+        """
+        if session.id not in self._stale:
+            return
+        self._stale.discard(session.id)
+        read = partial(self.store.read_stored, SESSION_KIND, session.id)
+        try:
+            async with asyncio.timeout(REFRESH_SECONDS):
+                stored = await self.store.run_in_thread(read)
+        except (ToolscoutError, TimeoutError):
+            self._stale.add(session.id)
+        else:
+            if stored is not None:
+                await asyncio.to_thread(session.adopt, stored)
+
+    def _publish_version(self) -> None:
+        """Store which configuration this gateway uses, so that others can compare theirs."""
+        row = {"version": compute_version(self.config), "at": time.time()}
+        self.store.write(CONFIGURATION_KIND, self._id, json.dumps(row).encode())
+
+    def _compare_versions(self) -> None:
+        """Call `on_other_version` if another gateway has begun to use another configuration."""
+        own = compute_version(self.config)
+        newest: tuple[float, str] = (0.0, own)
+        for key in self.store.keys(CONFIGURATION_KIND):
+            row: Any = json.loads(self.store.read(CONFIGURATION_KIND, key) or b"{}")
+            newest = max(newest, (float(row.get("at", 0)), str(row.get("version", own))))
+        if newest[1] not in (own, self._other_version):
+            _log.warning(
+                "Another gateway with the same store uses configuration %s, this one %s.",
+                newest[1],
+                own,
+            )
+            self._loop.call_soon_threadsafe(self.on_other_version)
+        self._other_version = newest[1]
+
     def _open_audit(self) -> AuditRecord:
         record = AuditRecord.from_config(self.config, self.store, self._mask)
         self.events.subscribe(record.on_event)
         return record
 
-    async def _shorten_audit(self) -> None:
-        """Remove old entries of the audit record, now and once a day."""
+    async def _remove_old(self) -> None:
+        """Remove old entries of the audit record and the like, now and once a day."""
         await self._warming  # nobody waits for this
-        while self._audit is not None:
-            remove = partial(self._audit.remove_old, self.config.gateway.audit_days)
-            await self.store.run_in_thread(remove)
+        while True:
+            if self._audit is not None:
+                remove = partial(self._audit.remove_old, self.config.gateway.audit_days)
+                await self._follow(remove)
+            for kind, days in KEPT_DAYS.items():
+                await self._follow(partial(self.store.expire, kind, days * DAY_SECONDS))
             await asyncio.sleep(DAY_SECONDS)
+
+    async def _watch_programs(self) -> None:
+        """Offer the saved programs that somebody has approved, unless a lock says what is used."""
+        published: list[str] = []
+        while not self._is_locked:
+            try:
+                wants = self.config.sessions.programs.enabled
+                is_free = SAVED_SERVER not in self.pool.servers
+                approved: list[SavedProgram] = []
+                if wants and is_free:
+                    approved = await self.store.run_in_thread(partial(list_approved, self.store))
+                digests = [program.digest for program in approved]
+                if digests != published and is_free:
+                    await asyncio.to_thread(publish_programs, self.catalog, approved)
+                    published = digests
+            except Exception:  # any store may fail in its own way, and be back the next time
+                _log.debug("Saved programs cannot be read.", exc_info=True)
+            await asyncio.sleep(HINTS_LOOK_SECONDS)
+
+    async def _watch_requests(self) -> None:
+        """Let the model of a client write hints when a person has asked for that."""
+        hints = self.scout.hints
+        requests = WriteRequests(self.store)
+        while hints is not None:
+            await asyncio.sleep(HINTS_LOOK_SECONDS)
+            sampler = self.subscriptions.find_sampler()
+            try:
+                if sampler is None:
+                    continue
+                request = await self.store.run_in_thread(partial(requests.take, self._id))
+                if request is not None:
+                    await asyncio.sleep(HINTS_LOOK_SECONDS)  # until all claims are written
+                    # A client must not read of tools that it may not see, not even this way.
+                    tools = [t for t in self.catalog.tools if t.kind == TOOL]
+                    seen = sampler.filter_visible(tools)
+                    await requests.carry_out(
+                        request, hints, seen, sampler.ask_model, find_attack=find_attack
+                    )
+            except Exception:  # any store may fail in its own way, and be back the next time
+                _log.debug("A request for hints was not carried out.", exc_info=True)
 
     async def reload(self, config: Config) -> None:
         """Take over a configuration, and log which of its options need a restart.
@@ -269,6 +466,7 @@ class Gateway:
         _log_late("gateway", after.gateway, config.gateway)
         _log_late("sessions", after.sessions, config.sessions)
         self.events.emit(Reloaded.from_configs(before, after))
+        self._publish_version()
         if self._audit is not None:
             self._audit.with_arguments = after.gateway.audit_arguments
             self._audit.with_queries = after.gateway.audit_queries
@@ -292,7 +490,8 @@ class Gateway:
         so an event loop should call it in a thread.
         """
         policy = self._build_policy(principal)
-        session = self.scout.session(client, allowed=policy.allowed)
+        name = "" if principal is ANONYMOUS else principal.name
+        session = self.scout.session(client, allowed=policy.allowed, principal=name)
         if self.config.gateway.rules:
             session.restrict(policy)
         if folder:
@@ -352,15 +551,17 @@ class Gateway:
 
         Clients that show apps get the tools that only apps may call, and hide them from the model.
         """
-        if self._is_direct(session):
-            visible = [tool for tool in session.list_visible() if tool.kind == "tool"]
-            return [self._define(tool) for tool in (*visible, *session.list_for_apps())]
+        if self.is_direct(session):
+            visible = [tool for tool in session.list_visible() if tool.kind in (TOOL, SKILL)]
+            listed = map(self._define, (*visible, *session.list_for_apps()))
+            return [*listed, *self._define_programs()]
         meta_tools = build_meta_tools(session.get_listing(), runs_calls=True)
         meta = [to_definition(tool, Dialect.MCP) for tool in meta_tools]
         if self.config.gateway.split_calls:
             meta = [*meta[:2], *(_build_variant(meta[2], name) for name in VARIANTS)]
+        meta += self._define_programs()
         own = filter(None, map(self.catalog.get, _list_own_names(session, grows=grows)))
-        known = {tool.name: tool for tool in own if tool.kind == "tool"}
+        known = {tool.name: tool for tool in own if tool.kind in (TOOL, SKILL)}
         known |= {tool.name: tool for tool in session.list_for_apps() if has_apps}
         return [*meta, *map(self._define, known.values())]
 
@@ -437,7 +638,7 @@ class Gateway:
     ) -> Json:
         name = params.name
         arguments = params.arguments
-        is_direct = self._is_direct(session)
+        is_direct = self.is_direct(session)
         session.offer_meta_tools(not is_direct)
         has_variants = self.config.gateway.split_calls and not is_direct
         asked = CALL if has_variants and name in VARIANTS else name
@@ -446,6 +647,8 @@ class Gateway:
             if calls:
                 variant = name if has_variants else ""
                 return await self._call_each(session, context, params, calls, notes, variant, task)
+        if find_meta_tool(self.catalog, asked) == RUN:
+            return await self._run_program(session, context, params, task)
         if has_variants:
             error = self._check_variant(session, context, name, arguments)
             if error is not None:
@@ -454,13 +657,109 @@ class Gateway:
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
         forwarded = self.forward(session, context, params, task, upstream=upstream)
-        reply = await session.handle(name, arguments, executor=forwarded, confirm=forwarded.confirm)
+        handle = partial(
+            session.handle,
+            name,
+            arguments,
+            executor=forwarded,
+            confirm=forwarded.confirm,
+            **self._build_parts(session, context, params),
+        )
+        reply = await handle()
+        if reply.code == ToolChanged.code and self.pool.hears_changes:
+            # Another gateway may have shown the new definition a moment ago.
+            self._stale.add(session.id)
+            await self.refresh_session(session)
+            reply = await handle()
         await self.store.wait_written(SESSION_KIND, session.id)
         if reply.references and self.has_growing_list(context):
             await context.session.send_tool_list_changed()
         if reply.code == UnknownTool.code:
             reply = self._explain_unknown(session, _read_called_name(name, arguments), reply)
         return forwarded.build_result(reply)
+
+    async def _run_program(
+        self,
+        session: Session,
+        context: Context,
+        params: types.CallToolRequestParams,
+        task: RunningTask | None,
+    ) -> Json:
+        """Answer `tool_run`: each call of the program is forwarded like one of several calls."""
+        await self._wait_for_listings(session)  # whose functions the program may use
+
+        async def work(relay: Relay) -> Json:
+            parts = self._build_parts(session, context, params, relay)
+            reply = await session.handle(RUN, params.arguments, **parts)
+            await self.store.wait_written(SESSION_KIND, session.id)
+            if reply.references and self.has_growing_list(context):
+                await context.session.send_tool_list_changed()
+            return result_from_reply(reply)
+
+        whole = self.forward(session, context, params)
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return await work(whole)  # such a client can be asked while its request is open
+        key = CallKey(session=session.id, tool=RUN, arguments=params.arguments or {})
+        state, answers = params.request_state, params.input_responses
+        while True:
+            try:
+                result = await self.pending_calls.run(
+                    key,
+                    work,
+                    relay=whole,
+                    abilities=context.session.client_capabilities,
+                    state=state,
+                    answers=answers,
+                    seconds=self.config.gateway.answer_seconds,
+                )
+            except NotPending as error:
+                return result_from_reply(_refuse(session, error))
+            is_question = result.get("resultType") == INPUT_REQUIRED
+            if not is_question or task is None or not task.is_detached:
+                return result
+            wanted = types.InputRequiredResult.model_validate(result, by_name=False)
+            state = wanted.request_state
+            seconds = self.config.gateway.answer_seconds
+            answers = await task.ask(wanted.input_requests or {}, seconds)
+
+    def _build_parts(
+        self,
+        session: Session,
+        context: Context,
+        params: types.CallToolRequestParams,
+        relay: Relay | None = None,
+    ) -> ProgramParts:
+        """Return how the calls of a program are made; the relay is asked what they ask."""
+        # An answer to a question is for the program, which waits, and not for a server.
+        update = {"request_state": None, "input_responses": None}
+        asked = params.model_copy(update=update)
+
+        def forward() -> tuple[ForwardedCall, Confirm]:
+            forwarded = self.forward(session, context, asked, is_alone=False, relay=relay)
+            return forwarded, forwarded.confirm
+
+        return {
+            "forward": forward,
+            "programs": self._choose_programs(),
+            "take_slots": partial(self.take_slots, read_principal_name(context.request)),
+        }
+
+    def _define_programs(self) -> list[Json]:
+        """Return the definition of `tool_run` where programs are enabled."""
+        programs = self._choose_programs()
+        if not programs.enabled:
+            return []
+        return [to_definition(build_run_tool(programs.effects), Dialect.MCP)]
+
+    def _choose_programs(self) -> Programs:
+        """Return the options of programs, which only read where clients have rules by effect.
+
+        A client's rules for `tool_write` and `tool_destroy` must hold for every way to call a tool.
+        """
+        programs = self.config.sessions.programs
+        if self.config.gateway.split_calls:
+            return replace(programs, effects=ProgramEffects.READ)
+        return programs
 
     async def _call_each(
         self,
@@ -496,6 +795,7 @@ class Gateway:
                     confirm=forward.confirm,
                     pick=call.pick,
                     sharing=sharing,
+                    parts=self._build_parts(session, context, params),
                 )
                 if reply.code == UnknownTool.code:
                     reply = self._explain_unknown(session, call.name, reply)
@@ -522,8 +822,8 @@ class Gateway:
         listed by its own name is there for rules of its own.
         """
         asked = CALL if name in VARIANTS else name
-        if find_meta_tool(self.catalog, asked) in (SEARCH, DESCRIBE):
-            return None
+        if find_meta_tool(self.catalog, asked) in (SEARCH, DESCRIBE, RUN):
+            return None  # programs only read where there are variants
         tool, _ = session.find_target(asked, arguments)
         if tool is None or tool.is_for_apps or tool.effect in VARIANTS.get(name, ()):
             return None
@@ -572,8 +872,12 @@ class Gateway:
         *,
         upstream: Json | None = None,
         is_alone: bool = True,
+        relay: Relay | None = None,
     ) -> ForwardedCall:
-        """Return the executor of one request at its server, or of one call of several in it."""
+        """Return the executor of one request at its server, or of one call of several in it.
+
+        Questions of the call go to the relay, if there is one.
+        """
         return ForwardedCall(
             self.pool,
             context,
@@ -587,6 +891,7 @@ class Gateway:
             sees=partial(self.resources.sees, session),
             to_address=self.resources.to_gateway_uri,
             is_alone=is_alone,
+            relay=relay,
             task=task,
             upstream=upstream,
         )
@@ -611,7 +916,8 @@ class Gateway:
         address = find_address(self.config.gateway.public_url, context.request.scope)
         return f"{address}{path}"
 
-    def _is_direct(self, session: Session) -> bool:
+    def is_direct(self, session: Session) -> bool:
+        """Tell whether a client lists all tools instead of the meta-tools."""
         mode = self.config.gateway.mode
         if mode is GatewayMode.AUTO:
             return len(session.list_visible()) <= self.config.sessions.auto_tools
@@ -642,6 +948,14 @@ class Gateway:
             if any(text.startswith(head + mark) for head in heads for mark in SEPARATORS):
                 found.append(server)
         return self.pool.servers[max(found, key=len)] if found else None
+
+
+def compute_version(config: Config) -> str:
+    """Return a short digest of what gateways with one store should have in common."""
+    gateway = replace(config.gateway, host="", port=1, cache="")
+    servers = [replace(server, withheld=frozenset()) for server in config.servers]
+    text = repr((servers, gateway, config.sessions))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def _build_settings(config: Config) -> Settings:

@@ -330,7 +330,11 @@ class _HttpGateway:
     async def _run_lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         pages = self._pages.run() if self._pages is not None else contextlib.nullcontext()
         async with self._mcp_app.run(), pages:
-            work = (sweep_daily(self._clients, self._store), self._end_expired())
+            work = (
+                sweep_daily(self._clients, self._store),
+                self._end_expired(),
+                self._metrics.watch_loop(),
+            )
             tasks = [asyncio.create_task(one) for one in work]
             try:
                 yield
@@ -392,6 +396,7 @@ class _HttpGateway:
             if len(self._sessions) > SESSIONS_KEPT:
                 self._sessions.popitem(last=False)
         self._sessions.move_to_end((client, principal))
+        await self._gateway.refresh_session(session)
         return session
 
     async def _watch(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -480,14 +485,30 @@ class _HttpGateway:
         )
 
     async def _serve_readyz(self, request: Request) -> Response:
+        needs_store = request.query_params.get("ignore") != "store"
+        readiness = await self._check_readiness(needs_store=needs_store)
+        return JSONResponse(readiness, 200 if readiness["ready"] else 503)
+
+    async def _check_readiness(self, *, needs_store: bool = True) -> Json:
         readiness = build_readiness(self._gateway, now=asyncio.get_running_loop().time())
         readiness["store"] = await self._store.is_available()
-        readiness["ready"] = readiness["ready"] and readiness["store"]
-        return JSONResponse(readiness, 200 if readiness["ready"] else 503)
+        readiness["unwritten"] = self._store.pending
+        readiness["lost"] = self._store.dropped
+        readiness["ready"] = readiness["ready"] and (readiness["store"] or not needs_store)
+        return readiness
 
     async def _serve_metrics(self, request: Request) -> Response:
         if _is_limited(request):
             return build_problem("limited", 403)
+        readiness = await self._check_readiness()
+        requests, streams = self._running.count_open()
+        self._metrics.update(
+            ready=readiness["ready"],
+            store_available=readiness["store"],
+            running_requests=requests,
+            open_streams=streams,
+            sessions=len(self._sessions),
+        )
         # The first request counts tokens, which may take a second.
         text = await asyncio.to_thread(self._metrics.render)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
@@ -581,6 +602,12 @@ class RunningRequests:
             self._open.pop(task, None)
             self._ended.discard(task)
 
+    def count_open(self) -> tuple[int, int]:
+        """Return how many requests are being answered, and how many streams are open."""
+        scopes = list(self._open.values())
+        streams = [scope for scope in scopes if scope["path"] in (MCP_PATH, SSE_PATH)]
+        return sum(map(_is_work, scopes)), sum(not _is_work(scope) for scope in streams)
+
     def end(self, is_ended: Callable[[Scope], bool]) -> None:
         """Cancel the open requests for which a predicate holds."""
         for task, scope in self._open.items():
@@ -609,8 +636,6 @@ class StoppableApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, at least in part."""
-        # A POST request ends by itself, unless it opens a stream of notifications.
-        is_work = scope["method"] == "POST" and read_header(scope, b"mcp-method") != LISTENING
         is_begun: bool = False
         is_complete: bool = False
 
@@ -621,7 +646,7 @@ class StoppableApp:
             is_complete = is_body and not message.get("more_body", False)
             await send(message)
 
-        with self._running if is_work else contextlib.nullcontext():
+        with self._running if _is_work(scope) else contextlib.nullcontext():
             if not self._running.is_stopped:
                 # Runs in the request's own task, which is cheaper than two more tasks per request.
                 with self._running.cancel_on_stop(scope):
@@ -642,6 +667,11 @@ class StoppableApp:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+def _is_work(scope: Scope) -> bool:
+    """Tell whether a request ends by itself: a POST does, unless it opens a stream."""
+    return scope["method"] == "POST" and read_header(scope, b"mcp-method") != LISTENING
+
+
 def _warn_of_logins(gateway: Gateway) -> None:
     """Log which servers are refused because nobody has said whose login their calls use."""
     for server in gateway.config.servers:
@@ -654,6 +684,6 @@ def _warn_of_logins(gateway: Gateway) -> None:
 
 
 def _is_limited(request: Request) -> bool:
-    """Tell whether the principal sees only a part of the catalogue."""
+    """Tell whether the principal sees only a part of the catalogue, and of the figures."""
     principal: Principal = request.scope[PRINCIPAL]
-    return principal.profile is not None
+    return principal.profile is not None and not principal.reads_metrics

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.schemas import Json
-from toolscout.sessions.events import Answered, Called, Described, Event
+from toolscout.sessions.events import Answered, Called, Described, Event, Ran
 from toolscout.stores.store import Store
 from toolscout.tokens import count_all_definition_tokens, count_tokens
 from toolscout.tools import Tool
@@ -119,7 +119,7 @@ class Ledger:
                     self._find_account(event.session).principal = event.principal.name
             case Listed():
                 self._note_list(event)
-            case Called(made=True):
+            case Called(made=True) | Ran():
                 pass  # without toolscout, the client would have received the result too
             case Described():
                 self._add(event.session, self.hour, Tally(descriptions=event.tokens))

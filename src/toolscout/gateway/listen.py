@@ -204,8 +204,12 @@ class StdinStream(ObjectReceiveStream[SessionMessage | Exception]):
         """Return the next message; raise `EndOfStream` at the end."""
         try:
             line = await self._reader.readline()
-        except (ValueError, ConnectionError) as error:
+        except ValueError as error:  # the line is too long; the next one may not be
             return error
+        except ConnectionError:
+            # A client that dies with answers unread resets its socket, and every further read
+            # raises the same error at once: whoever went on would never let anybody else run.
+            raise anyio.EndOfStream from None
         if not line:
             raise anyio.EndOfStream
         try:

@@ -30,7 +30,7 @@ from toolscout.gateway.events import (
 )
 from toolscout.names import digest_session, to_one_line
 from toolscout.servers.state import Phase
-from toolscout.sessions.events import Called, Described, Event, Searched
+from toolscout.sessions.events import Called, Described, Event, Ran, Searched
 
 CURRENT_REQUEST: ContextVar[tuple[str, object] | None] = ContextVar("request", default=None)
 """Session and id of the current request."""
@@ -55,7 +55,7 @@ def _name_request() -> str:
 
 
 def log_event(event: Event) -> None:
-    """Log one search, description, call or refusal: counts and codes, no text (R108).
+    """Log one search, description, call, program or refusal: counts and codes, no text (R108).
 
     Success is logged at level DEBUG, everything else at INFO. Failed servers and refused tokens
     are logged at WARNING.
@@ -70,6 +70,9 @@ def log_event(event: Event) -> None:
         case Called():
             kind = "call" if event.made else "refusal"
             subject = event.tool
+        case Ran():
+            kind = "program"
+            subject = f"{event.calls} calls"
         case ServerChanged(phase=Phase.FAILED | Phase.NEEDS_LOGIN):
             fields = {"server": event.server, "phase": event.phase.value, "reason": event.reason}
             _log_fields(logging.WARNING, "server", fields)
@@ -179,7 +182,7 @@ class Spans:
 
     def on_event(self, event: Event) -> None:
         """Create a span for an event that has just ended."""
-        if not isinstance(event, Searched | Described | Called):
+        if not isinstance(event, Searched | Described | Called | Ran):
             return
         attributes: dict[str, str | int] = {
             "toolscout.code": event.code,
@@ -196,6 +199,9 @@ class Spans:
             case Called():
                 name = "call" if event.made else "refusal"
                 attributes["toolscout.tool"] = event.tool
+            case Ran():
+                name = "program"
+                attributes["toolscout.calls"] = event.calls
         ended = self._clock()
         started = ended - round(event.milliseconds * 1e6)
         span = self._tracer.start_span(

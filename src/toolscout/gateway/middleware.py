@@ -97,6 +97,8 @@ class Principal:
     profile: Profile | None = None
     """Limits the tools that it sees; without a profile it sees all."""
     profile_name: str = ""
+    reads_metrics: bool = False
+    """Whether it may read figures of the whole gateway although it has a profile."""
 
 
 ANONYMOUS = Principal(name="anonymous")
@@ -142,7 +144,12 @@ class Authenticator:
                     remedy="Give each its own, so that the gateway can tell them apart.",
                 )
             profile = config.profiles[token.profile] if token.profile else None
-            principals[digest] = Principal(name=name, profile=profile, profile_name=token.profile)
+            principals[digest] = Principal(
+                name=name,
+                profile=profile,
+                profile_name=token.profile,
+                reads_metrics=token.metrics,
+            )
         if not principals and not config.issuers and not self._is_open:
             raise InvalidConfig(
                 "gateway.tokens",
@@ -220,10 +227,15 @@ class Authenticator:
         known = (*self._principals.values(), *bearers)
         return next((found for found in known if found.name == principal.name), None)
 
-    def admits_host(self, host: str | None) -> bool:
-        """Tell whether the gateway serves this `Host`."""
+    def admits_host(self, host: str | None, address: str = "") -> bool:
+        """Tell whether the gateway serves this `Host`.
+
+        `address` is the one at which the connection came in. A probe or Prometheus names it where
+        each replica has an address and no name; a page of another site cannot.
+        """
         name, port = _split_host(host or "")
-        return bool(name) and not self._hosts.isdisjoint({(name, port), (name, "")})
+        is_served = not self._hosts.isdisjoint({(name, port), (name, "")})
+        return bool(name) and (is_served or name == address)
 
     def admits_origin(self, origin: str | None, host: str | None) -> bool:
         """Tell whether a page from this `Origin` may use the gateway at this `Host`.
@@ -572,7 +584,8 @@ class RequestGuard:
 
     def _check_request(self, scope: Scope) -> JSONResponse | None:
         host = read_header(scope, b"host")
-        if not self._authenticator.admits_host(host):
+        address, _ = scope.get("server") or ("", None)
+        if not self._authenticator.admits_host(host, address):
             return build_problem("wrong_host", 421)
         if not self._authenticator.admits_origin(read_header(scope, b"origin"), host):
             return build_problem("wrong_origin", 403)

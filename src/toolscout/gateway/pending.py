@@ -317,11 +317,12 @@ class CallApprovals:
 
     def is_agreed(self, session: str, tool: Tool, decision: Decision) -> bool:
         """Tell whether a person agreed to all calls of a tool that a rule asks about."""
-        return (session, tool.fingerprint, decision.rule) in self._agreed
+        is_agreed = (session, tool.fingerprint, decision.rule) in self._agreed
+        return is_agreed and not decision.each
 
     def add(self, session: str, tool: Tool, decision: Decision, *, scope: str) -> None:
         """Note that a person agreed, to this call or to all that the rule asks about."""
-        if scope == SCOPES[1]:
+        if scope == SCOPES[1] and not decision.each:
             _put(self._agreed, (session, tool.fingerprint, decision.rule), None)
 
     def tell(self, session: str, tool: Tool, decision: Decision, outcome: str, by: str) -> None:
@@ -441,9 +442,10 @@ def build_question(
     text = APPROVAL_QUESTION.format(
         tool=name, server=tool.server, arguments=format_arguments(arguments, mask), reason=reason
     )
+    scopes = SCOPES[:1] if decision.each else SCOPES
     schema: Json = {
         "type": "object",
-        "properties": {"decision": {"type": "string", "title": "Allow", "enum": [*SCOPES, "no"]}},
+        "properties": {"decision": {"type": "string", "title": "Allow", "enum": [*scopes, "no"]}},
         "required": ["decision"],
     }
     params = types.ElicitRequestFormParams(message=text, requested_schema=schema)

@@ -1,4 +1,4 @@
-"""`Resources`: the resources, prompts and completions of all servers.
+"""`Resources`: the resources, prompts, skills and completions of all servers.
 
 The gateway lists a resource as `toolscout://SERVER/URI` and a prompt by its exposed name, and
 passes requests on to the owning server. A session can neither list nor read what it may not see.
@@ -12,6 +12,7 @@ another by announcing the other's address.
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from functools import lru_cache, partial
 from urllib.parse import unquote
 
 import mcp_types as types
@@ -19,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from toolscout.catalog import Change
-from toolscout.config.servers import EVERYTHING
+from toolscout.config.servers import EVERYTHING, Transport
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
 from toolscout.gateway.forward import APP_URI, ForwardedCall, pick_app
 from toolscout.names import find_near_names, to_one_line
@@ -28,6 +29,8 @@ from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL, Manifes
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Caller
 from toolscout.sessions.session import Session
+from toolscout.skills.skill import SKILL, SKILL_FILE, find_entry_problem
+from toolscout.tokens import count_skill_tokens
 from toolscout.tools import Effect, Tool
 
 SCHEME = "toolscout://"
@@ -67,6 +70,34 @@ class Resources:
             return [{**row, "name": name} for _, name, row in rows]
         key = _KEYS[kind][0]
         return [{**row, key: self.to_gateway_uri(server, row[key])} for server, _, row in rows]
+
+    def list_skills(self, session: Session, *, most_tokens: int) -> list[Json]:
+        """Return the entries of the skills that a client lists (SEP-2640).
+
+        Those are all that a session may see, or the pinned ones if a client that put all names and
+        descriptions into every prompt would need more tokens.
+        """
+        skills = [tool for tool in session.list_visible() if tool.kind == SKILL]
+        if count_skill_tokens(skills) > most_tokens:
+            skills = [tool for tool in skills if tool.name in session.pinned]
+        entries = [self._to_gateway_entry(tool) for tool in skills if _is_served(tool)]
+        return sorted(entries, key=lambda entry: entry["uri"])
+
+    def get_skill(self, session: Session, uri: str) -> Json:
+        """Return the entry of a skill by the address of its `SKILL.md`, or raise `MCPError`."""
+        server, own = self._split_uri(uri) if len(uri) <= LONGEST_URI else ("", uri)
+        for tool in session.list_visible():
+            is_meant = tool.kind == SKILL and tool.server == server
+            if is_meant and tool.extras[SKILL]["uri"] == own and _is_served(tool):
+                return self._to_gateway_entry(tool)
+        text = f"No skill {to_one_line(uri, SHOWN_CHARS)!r}. Use an address that skills/list shows."
+        raise MCPError(code=types.INVALID_PARAMS, message=text)
+
+    def _to_gateway_entry(self, tool: Tool) -> Json:
+        entry: Json = tool.extras[SKILL]
+        to_address = partial(self.to_gateway_uri, tool.server)
+        files = [{**row, "uri": to_address(row["uri"])} for row in entry["resources"]]
+        return {**entry, "uri": to_address(entry["uri"]), "resources": files}
 
     async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
         """Return a resource."""
@@ -167,6 +198,11 @@ class Resources:
             for row in _LISTS[kind](member.manifest)
         ]
         plain = _normalize_uri(own)
+        if any(_is_in_skill(plain, entry) for entry in member.manifest.skills):
+            # What waits for approval is in no skill that a session sees.
+            return self._find_skill(session, server, own) is not None
+        if member.config.transport is Transport.SKILLS:
+            return False
         meant = [p for p in places if _normalize_uri(p[1]).casefold() == plain.casefold()]
         if not meant and not _has_steps(own):
             meant = [
@@ -190,6 +226,9 @@ class Resources:
         That is a listed resource or a template that fits, otherwise one made from the URI.
         """
         templates: list[tuple[Tool, Json]] = []
+        skill = self._find_skill(session, server, own)
+        if skill is not None:
+            return skill, {}
         plain = _normalize_uri(own).casefold()
         for tool in session.list_visible():
             if tool.server == server and tool.kind == RESOURCE:
@@ -201,6 +240,15 @@ class Resources:
         if templates:
             return templates[0]
         return _make_entry(server, _normalize_uri(own)) or Tool(name=RESOURCE, server=server), {}
+
+    def _find_skill(self, session: Session, server: str, own: str) -> Tool | None:
+        """Return a skill that a session may see and that lists this file."""
+        for tool in session.list_visible():
+            if tool.kind == SKILL and tool.server == server:
+                rows: list[Json] = tool.extras[SKILL]["resources"]
+                if any(row["uri"] == own for row in rows):
+                    return tool
+        return None
 
     def _has_app_at(self, session: Session, server: str, own: str) -> bool:
         """Tell whether a tool that a session may see has an app there, which need not be listed."""
@@ -240,10 +288,23 @@ def _list_uris(tool: Tool) -> list[str]:
     """Return the addresses with a kept scheme that an entry of the catalogue announces."""
     if tool.kind in (RESOURCE, TEMPLATE):
         given: list[object] = [tool.extras.get(_KEYS[tool.kind][1])]
+    elif tool.kind == SKILL:
+        given = [tool.extras[SKILL]["uri"]]
     else:
         named = pick_app(tool).values() if tool.kind == TOOL else ()
         given = [value.get(APP_URI) if is_object(value) else value for value in named]
     return [uri for uri in given if isinstance(uri, str) and _find_kept_scheme(uri)]
+
+
+def _is_served(tool: Tool) -> bool:
+    """Tell whether clients accept the entry of a skill; a name that breaks the rules is refused."""
+    return not find_entry_problem(tool.extras[SKILL])
+
+
+def _is_in_skill(plain: str, entry: Json) -> bool:
+    """Tell whether an address, in one spelling, is in the folder of a skill."""
+    root = _normalize_uri(entry["uri"]).removesuffix(SKILL_FILE)
+    return f"{plain}/".casefold().startswith(root.casefold())
 
 
 def _find_kept_scheme(uri: str) -> str:
@@ -260,6 +321,7 @@ def _find_place(uri: str) -> str:
     return "" if name == OWN_PLACE or "{" in name else f"{scheme}://{name}"
 
 
+@lru_cache(maxsize=10_000)
 def _normalize_uri(uri: str) -> str:
     """Return one spelling for all spellings of a URI that a server may accept.
 

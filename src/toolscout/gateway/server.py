@@ -31,7 +31,7 @@ from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.connection import CANCEL_TASK
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
-from toolscout.servers.mcp import APPS, TASKS
+from toolscout.servers.mcp import APPS, SKILLS, TASKS
 from toolscout.sessions.metatools import INSTRUCTIONS, to_object
 from toolscout.sessions.session import Session
 
@@ -43,10 +43,18 @@ CACHED: tuple[CacheableMethod, ...] = (
     "resources/list",
     "resources/templates/list",
 )
+EVERY_TOKEN = 1 << 60
+_CACHED_SKILLS = {"ttlMs": LIST_SECONDS * 1000, "cacheScope": "private"}
 COMPLETE = {"resultType": "complete"}
 """The default type of a result since 2026-07-28; the SDK removes it for older clients."""
 
 _Answer = Callable[[Session, Context, Any], Awaitable[Json]]
+
+
+class GetSkillParams(types.RequestParams):
+    """The parameters of `skills/get`."""
+
+    uri: str
 
 
 def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
@@ -57,12 +65,12 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     subscriptions = gateway.subscriptions
 
     async def list_tools(session: Session, context: Context, params: Any) -> Json:
-        is_short = await session.run(session.has_listing)
+        is_short = await session.run_locked(session.has_listing)
         grows = gateway.has_growing_list(context)
         declared = context.session.client_capabilities
         has_apps = declared is not None and APPS in (declared.extensions or ())
         list_ = partial(gateway.list_tools, session, grows=grows, has_apps=has_apps)
-        definitions = await session.run(list_, is_short=is_short)
+        definitions = await session.run_locked(list_, is_short=is_short)
         if context.request is None:  # over HTTP, the SDK also lists tools for itself
             gateway.events.emit(
                 Listed(
@@ -87,6 +95,16 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         forwarded = gateway.forward(session, context, params)
         answer = resources.read(session, params.uri, forwarded)
         return await gateway.record_read(session, params.uri, answer)
+
+    async def list_skills(session: Session, context: Context, params: Any) -> Json:
+        is_direct = gateway.is_direct(session)
+        most = EVERY_TOKEN if is_direct else gateway.config.skills.listed_tokens
+        list_ = partial(resources.list_skills, session, most_tokens=most)
+        return {"skills": await session.run_locked(list_, is_short=False), **_CACHED_SKILLS}
+
+    async def get_skill(session: Session, context: Context, params: GetSkillParams) -> Json:
+        get = partial(resources.get_skill, session, params.uri)
+        return {"skill": await session.run_locked(get, is_short=False), **_CACHED_SKILLS}
 
     async def get_prompt(
         session: Session, context: Context, params: types.GetPromptRequestParams
@@ -151,6 +169,9 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     server.add_notification_handler(
         "notifications/roots/list_changed", types.NotificationParams, renew_roots
     )
+    server.extensions[SKILLS] = {}
+    server.add_request_handler("skills/list", types.PaginatedRequestParams, handle(list_skills))
+    server.add_request_handler("skills/get", GetSkillParams, handle(get_skill))
     if gateway.config.gateway.task_seconds:
         server.extensions[TASKS] = {}
         server.add_request_handler("tasks/get", TaskParams, handle(gateway.get_task))

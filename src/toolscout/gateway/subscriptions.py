@@ -24,13 +24,16 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_matches, event_to_notification
+from pydantic import ValidationError
 
 from toolscout.catalog import Change
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode
-from toolscout.errors import ToolscoutError
+from toolscout.errors import EndpointFailed, ToolscoutError
 from toolscout.gateway.forward import Context
 from toolscout.gateway.resources import Resources
+from toolscout.hints.writing import ANSWER_SECONDS, Answer, Batch
+from toolscout.names import to_one_line
 from toolscout.schemas import Json
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL
 from toolscout.servers.pool import Pool
@@ -47,6 +50,9 @@ STREAMS_LIMIT = 1_024
 """Streams that may be open at once."""
 PLACES_LIMIT = 1_000
 """Resources that one client or stream may subscribe to."""
+SAMPLED_TOKENS = 4_000
+"""The longest answer of a client's model."""
+REASON_CHARS = 200
 
 _KINDS: Mapping[str, ServerEvent] = {
     RESOURCE: ResourcesListChanged(),
@@ -54,6 +60,7 @@ _KINDS: Mapping[str, ServerEvent] = {
     PROMPT: PromptsListChanged(),
 }
 _LISTENER = "toolscout.listener"
+_CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 SessionOf = Callable[[Context], Awaitable[Session]]
 """Returns the session that a request belongs to."""
 _log = logging.getLogger(__name__)
@@ -68,6 +75,8 @@ class Listener:
         self.session = session
         self.policy = session.policy
         self.grows = grows
+        self.client: ServerSession | None = None
+        """Reaches a client of the handshake era outside of its requests."""
         self.places: dict[tuple[str, str], str] = {}
         """The URI that the client uses for a resource, by server and the URI there."""
         self._wanted = wanted
@@ -102,6 +111,28 @@ class Listener:
         """Queue an update of a resource that the client subscribed to, or of a part of it."""
         is_whole = asked.rstrip("/") == changed.rstrip("/") or len(self._pending) >= PENDING_LIMIT
         self.add(ResourceUpdated(uri=asked if is_whole else changed))
+
+    async def ask_model(self, instructions: str, batch: Batch) -> Answer:
+        """Let the client's model write hints (MCP sampling); raises `EndpointFailed`."""
+        assert self.client is not None, "see `Subscriptions.find_sampler`"
+        hello = self.client.client_params
+        name = hello.client_info.name if hello else ""
+        content = types.TextContent(type="text", text=batch.definitions)
+        params = types.CreateMessageRequestParams(
+            messages=[types.SamplingMessage(role="user", content=content)],
+            system_prompt=instructions,
+            max_tokens=SAMPLED_TOKENS,
+        )
+        request = types.CreateMessageRequest(params=params)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                result = await self.client.send_request(request, types.CreateMessageResult)
+        except (MCPError, TimeoutError, ValidationError, *_CLOSED) as error:
+            reason = to_one_line(str(error), REASON_CHARS) or type(error).__name__
+            remedy = "Allow sampling in the client, or use another one."
+            raise EndpointFailed(f"of {name}", reason, remedy=remedy) from None
+        text = result.content.text if isinstance(result.content, types.TextContent) else ""
+        return Answer(text, result.model)
 
     def close(self) -> None:
         """Let `wait_next` return the queued events, and then None."""
@@ -184,11 +215,23 @@ class Subscriptions:
         listener = connection.state.get(_LISTENER)
         if listener is None:
             listener = Listener(session, ALL_LISTS, grows=grows)
+            listener.client = context.session
             self.listeners.add(listener)
             connection.state[_LISTENER] = listener
             connection.exit_stack.callback(self._leave, listener)
             self._spawn(_deliver(listener, context.session))
         return listener
+
+    def find_sampler(self) -> Listener | None:
+        """Return a client whose model can be asked without a request of its own, if there is one.
+
+        Clients of 2026-07-28 cannot: that version deprecates it, and allows it during calls only.
+        """
+        for listener in self.listeners:
+            declared = listener.client.client_capabilities if listener.client else None
+            if declared is not None and declared.sampling is not None:
+                return listener
+        return None
 
     async def subscribe(
         self, session: Session, context: Context, params: types.SubscribeRequestParams
@@ -226,6 +269,8 @@ class Subscriptions:
         meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: context.request_id}
         listener = Listener(session, asked)
         self.listeners.add(listener)
+        if self._is_closed:  # the request came just before the gateway was asked to end
+            listener.close()
         self._streams += 1
 
         async def send(note: types.ServerNotification) -> None:
@@ -361,5 +406,5 @@ async def _deliver(listener: Listener, session: ServerSession) -> None:
     try:
         while (event := await listener.wait_next()) is not None:
             await session.send_notification(event_to_notification(event, {}))
-    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+    except _CLOSED:
         listener.close()

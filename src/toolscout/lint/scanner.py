@@ -184,6 +184,12 @@ def scan_definition(
     return [_build_finding(name, *entry) for entry in sorted(scan.found.items(), key=_rank)]
 
 
+def find_attack(text: str) -> str:
+    """Return the codes of what makes a single text look like an attack, or nothing."""
+    findings = scan_definition({"description": text})
+    return ", ".join(one.code for one in findings if one.severity is Severity.ERROR)
+
+
 def is_held(findings: Iterable[Finding]) -> bool:
     """Tell whether findings of the scanner are a reason to hold a tool."""
     return any(finding.severity is Severity.ERROR for finding in findings)

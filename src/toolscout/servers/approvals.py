@@ -6,7 +6,8 @@ approves them. A lock file replaces what was approved here by what a team has ag
 
 A definition is known by the digest of what the server sent, before the configuration changes
 anything. What was approved is stored for each server, with who and when, and before the list it
-belongs to. Resources and prompts are not held: their lists change all the time.
+belongs to. A skill is known by the digest of its entry, which has those of all its files. Resources
+and prompts are not held: their lists change all the time.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import rfc8785
 import tomlkit
@@ -34,6 +35,7 @@ from toolscout.names import escape_hidden, fold_name, make_exposed_name, to_one_
 from toolscout.options import join_keys
 from toolscout.schemas import Json, is_list, is_object, to_canonical_json
 from toolscout.servers.manifest import Manifest
+from toolscout.skills.skill import SKILL_FILE
 from toolscout.stores.store import Store
 
 APPROVED_KIND = "approved"
@@ -78,6 +80,8 @@ class HeldDefinition:
     server: str
     name: str
     """The tool's name on its server; empty for the instructions of the server."""
+    is_skill: bool = False
+    """Whether it is a skill; its name is then its address."""
     change: Change
     digest: str
     definition: Json
@@ -91,7 +95,7 @@ class HeldDefinition:
     @property
     def label(self) -> str:
         """The name under which people approve it."""
-        return _make_label(self.server, self.name)
+        return _make_label(self.server, self.name, is_skill=self.is_skill)
 
     @property
     def id(self) -> str:
@@ -128,8 +132,8 @@ class HeldDefinition:
 
         What the scanner found comes first, after `!`.
         """
-        old = dict(_list_values(self.former or {}))
-        new = dict(_list_values(self.definition))
+        old = dict(_list_values(self._name_files(self.former or {})))
+        new = dict(_list_values(self._name_files(self.definition)))
         lines = [f"! {one.code}: {one.message} {one.remedy}" for one in self.findings]
         room = DIFF_CHARS
         for path in dict.fromkeys((*old, *new)):
@@ -143,6 +147,14 @@ class HeldDefinition:
                 return [*lines, f"… The rest is longer than {DIFF_CHARS:,} characters."]
             lines += part
         return lines
+
+    def _name_files(self, definition: Json) -> Json:
+        """Return the entry of a skill with its files by name: a new one moves no others."""
+        rows = definition.get("resources") if self.is_skill else None
+        if not is_list(rows):
+            return definition
+        files = {row["uri"]: f"{row['digest']} ({row['size']:,} bytes)" for row in rows}
+        return {**definition, "resources": files}
 
     def _list_changed_fields(self) -> list[str]:
         old = self.former or {}
@@ -255,7 +267,7 @@ class Approvals:
             findings: _Findings = {}
             if pins is not None:
                 if is_first:
-                    agreed = [item for item in listed if pins.get(item[0]) == item[1]]
+                    agreed = [item for item in listed if pins.get(item.name) == item.digest]
                     baseline = self._follow(config, agreed, baseline, LOCK_FILE)
             else:
                 findings = self._scan(config, listed, baseline)
@@ -296,7 +308,15 @@ class Approvals:
             fields = {"server": item.server, "tool": item.label, "by": by}
             text = "%s server=%s tool=%s by=%s"
             _log.info(text, decision, *fields.values(), extra=fields)
-            self._report(row)
+            self.on_decision(
+                ApprovalDecision(
+                    server=item.server,
+                    name=item.label,
+                    digest=item.digest,
+                    outcome=decision,
+                    by=by,
+                )
+            )
         self._store.trim(DECISIONS_KIND, DECISIONS_KEPT)
 
     def read_news(self) -> set[str]:
@@ -314,18 +334,6 @@ class Approvals:
                     self._baselines[key] = _baseline_from_bytes(data or b"")
                     found |= {name} if self._baselines[key] != known else set()
         return found
-
-    def _report(self, row: Json) -> None:
-        server = str(row.get("server"))
-        self.on_decision(
-            ApprovalDecision(
-                server=server,
-                name=_make_label(server, str(row.get("name"))),
-                digest=str(row.get("digest")),
-                outcome=str(row.get("decision")),
-                by=str(row.get("by")),
-            )
-        )
 
     def forget(self, name: str) -> None:
         """Delete what was approved for a server."""
@@ -345,18 +353,19 @@ class Approvals:
         if config.changes == Changes.TRUST:
             return {}
         approved = {approval.digest for approval in baseline.approved.values()}
-        unknown = [item for item in listed if not item[1] or item[1] not in approved]
+        unknown = [one for one in listed if not one.digest or one.digest not in approved]
         owners = self._list_owners(config.name, listed, is_needed=bool(unknown))
         known = self._scans.get(_make_key(config), {})
         found: dict[str, tuple[Finding, ...]] = {}
         pace = Pace(len(unknown))
-        for name, digest, definition in unknown:
+        for name, digest, definition, is_skill in unknown:
             pace.step()
             if digest and digest in known:
                 found[digest] = known[digest]
                 continue
-            label = _make_label(config.name, name)
-            here = scan_definition(definition, server=config.name, owners=owners, exposed=label)
+            label = _make_label(config.name, name, is_skill=is_skill)
+            read = definition["frontmatter"] if is_skill else definition
+            here = scan_definition(read, server=config.name, owners=owners, exposed=label)
             found[digest] = (*found.get(digest, ()), *here)
         self._scans[_make_key(config)] = found
         warned = [one for digest in found.keys() - known.keys() for one in found[digest]]
@@ -365,7 +374,7 @@ class Approvals:
 
     def _list_owners(self, server: str, listed: "_Listed", *, is_needed: bool) -> Owners:
         """Return which servers have a tool of which name: those in the store, and this one."""
-        names = {server: [name for name, _, _ in listed]}
+        names = {server: [one.name for one in listed if not one.is_skill]}
         if is_needed and not self._has_all_owners:
             self._has_all_owners = True
             for key in self._store.keys(APPROVED_KIND):
@@ -395,7 +404,7 @@ class Approvals:
         """
         at = _format_now()
         found: dict[str, Approval] = {}
-        for name, digest, definition in listed:
+        for name, digest, definition, _ in listed:
             known = baseline.approved.get(name)
             if digest in held:
                 if known is not None:
@@ -443,8 +452,16 @@ class Approvals:
         self._baselines[key] = baseline
 
 
-_Listed = list[tuple[str, str, Json]]
-"""Names, digests and definitions; the instructions come first and have no name."""
+class _Definition(NamedTuple):
+    """One definition of a list; the instructions come first and have no name."""
+
+    name: str
+    digest: str
+    definition: Json
+    is_skill: bool = False
+
+
+_Listed = list[_Definition]
 _Findings = Mapping[str, tuple[Finding, ...]]
 """What the scanner found, by digest. Definitions without one share an entry."""
 
@@ -459,13 +476,15 @@ def _compare(
 ) -> Checked:
     digests = {name: item.digest for name, item in baseline.approved.items()}
     digests = digests if pins is None else pins
-    names = {name for name, _, _ in listed}
+    names = {one.name for one in listed}
     gone = _GoneTools(baseline, names)
     held: dict[str, HeldDefinition] = {}
     used: list[Json] = []
-    for name, digest, definition in listed:
+    skills: list[Json] = []
+    for name, digest, definition, is_skill in listed:
         if digest and digest == digests.get(name):
-            used += [definition] if name else []
+            if name:
+                (skills if is_skill else used).append(definition)
         elif name not in held:
             change = Change.CHANGED if name in digests else Change.NEW
             change = change if name else Change.INSTRUCTIONS
@@ -476,6 +495,7 @@ def _compare(
             held[name] = HeldDefinition(
                 server=config.name,
                 name=name,
+                is_skill=is_skill,
                 change=change,
                 digest=digest,
                 definition=definition,
@@ -483,7 +503,7 @@ def _compare(
                 is_rejected=bool(digest) and baseline.rejected.get(name) == digest,
                 findings=findings.get(digest, ()),
             )
-    kept = replace(manifest, tools=tuple(used))
+    kept = replace(manifest, tools=tuple(used), skills=tuple(skills))
     if "" in held:
         former = held[""].former or {}
         said = str(former.get("instructions", ""))
@@ -559,13 +579,16 @@ def compute_digest(definition: Json) -> str:
 
 def _list_definitions(manifest: Manifest) -> _Listed:
     about: Json = {"instructions": manifest.instructions, "title": manifest.title}
-    listed: _Listed = [("", compute_digest(about), about)]
-    pace = Pace(len(manifest.tools))
+    listed: _Listed = [_Definition("", compute_digest(about), about)]
+    pace = Pace(len(manifest.tools) + len(manifest.skills))
     for definition in manifest.tools:
         pace.step()
         name = definition.get("name")
         if isinstance(name, str) and name:
-            listed.append((name, compute_digest(definition), definition))
+            listed.append(_Definition(name, compute_digest(definition), definition))
+    for entry in manifest.skills:
+        pace.step()
+        listed.append(_Definition(entry["uri"], compute_digest(entry), entry, is_skill=True))
     return listed
 
 
@@ -576,6 +599,7 @@ def compute_config_key(config: ServerConfig) -> str:
     server.
     """
     parts = [config.command, list(config.args), config.cwd, config.url, config.spec]
+    parts += config.skills
     return hashlib.sha256(to_canonical_json([str(config.transport), *parts])).hexdigest()[:16]
 
 
@@ -600,7 +624,9 @@ def _baseline_from_bytes(data: bytes) -> Baseline:
     return Baseline(found, refused)
 
 
-def _make_label(server: str, name: str) -> str:
+def _make_label(server: str, name: str, *, is_skill: bool = False) -> str:
+    if is_skill:
+        name = name.partition("://")[2].removesuffix(f"/{SKILL_FILE}")
     return make_exposed_name(server, name) if name else f"{server}:about"
 
 
@@ -654,8 +680,8 @@ def build_lock(checked: Iterable[tuple[ServerConfig, Manifest]]) -> Lock:
     lock: dict[str, dict[str, str]] = {}
     for config, manifest in checked:
         digests: dict[str, str] = {}
-        for name, digest, _ in _list_definitions(manifest):
-            digests.setdefault(name, digest)
+        for one in _list_definitions(manifest):
+            digests.setdefault(one.name, one.digest)
         lock[config.name] = digests
     return lock
 

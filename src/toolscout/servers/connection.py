@@ -161,6 +161,8 @@ class Delays:
     """Between two checks for new tokens of servers that need a login."""
     approval_look: float = 1.0
     """Between two checks for definitions that a person has approved elsewhere."""
+    folder_look: float = 2.0
+    """Between two checks for changes in folders of skills."""
     gate: float = 3.0
     """How long a slow start may hold up the next one."""
     drain: float = 10.0

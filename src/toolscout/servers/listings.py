@@ -54,8 +54,11 @@ from toolscout.servers.manifest import (
     Manifest,
     manifest_from_bytes,
 )
+from toolscout.servers.skills import build_manifest, open_folders
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.prompt import SUMMARY_CHARS
+from toolscout.skills.skill import SKILL, SKILL_FILE, is_for_people, tool_from_entry
+from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
 from toolscout.tools import (
     DESCRIPTION_LIMIT,
@@ -110,8 +113,12 @@ class CatalogUpdater:
         self._catalog.set_pending(server.name, summary=summarize(server.config))
         manifest = read_stored_manifest(self._store, server.config)
         if manifest is not None:
-            self._replace(server, manifest)
-            server.phase = Phase.KNOWN
+            self.offer(server, manifest)
+
+    def offer(self, server: ServerState, manifest: Manifest) -> None:
+        """Offer the tools of a list that nobody else uses; blocks."""
+        self._replace(server, manifest)
+        server.phase = Phase.KNOWN
 
     async def recall_later(self, server: ServerState) -> None:
         """Offer the stored tools of a server, unless it lists its tools before that."""
@@ -122,6 +129,23 @@ class CatalogUpdater:
         await self.publish(server, manifest)
         if server.phase is Phase.CONFIGURED:
             server.phase = Phase.KNOWN
+
+    async def adopt(self, server: ServerState) -> None:
+        """Offer the tools of a server as another gateway has listed and stored them.
+
+        A server that is connected here is asked itself: what is called here is what it lists.
+        """
+        if server.connection is not None:
+            server.list_again()
+            return
+        manifest = await asyncio.to_thread(read_stored_manifest, self._store, server.config)
+        if manifest is None:
+            return
+        known = server.manifest
+        if known is None or manifest != replace(known, is_checked=manifest.is_checked):
+            await self.publish(server, manifest)
+            if server.phase is Phase.CONFIGURED:
+                server.phase = Phase.KNOWN
 
     async def refresh(self, server: ServerState, connection: Connection) -> None:
         """Ask a server for its listings, then publish and store them if they have changed."""
@@ -280,11 +304,26 @@ def recall_catalog(config: Config, store: Store | None) -> Catalog:
     for server in config.servers:
         if server.disabled:
             continue
-        if store is None:
+        if server.transport is Transport.SKILLS:
+            _read_folders(catalog, server, store)
+        elif store is None:
             catalog.set_pending(server.name, summary=summarize(server))
         else:
             CatalogUpdater(catalog, store).recall(ServerState(config=server))
     return catalog
+
+
+def _read_folders(catalog: Catalog, config: ServerConfig, store: Store | None) -> None:
+    """Offer the skills of folders as they are now, without what waits for approval."""
+    try:
+        folder = open_folders(config.resolve())
+    except InvalidConfig as error:
+        catalog.set_failed(config.name, str(error))
+        return
+    # Only a gateway that uses them for the first time approves them.
+    is_known = store is not None and read_stored_manifest(store, config) is not None
+    updater = CatalogUpdater(catalog, store if store is not None and is_known else MemoryStore())
+    updater.offer(ServerState(config=config), build_manifest(folder))
 
 
 def find_held(config: Config, store: Store) -> Iterator[tuple[ServerConfig, HeldDefinition]]:
@@ -343,8 +382,8 @@ def build_entries(config: ServerConfig, manifest: Manifest) -> tuple[list[Tool],
 
     Tools are filtered, changed, renamed and pinned, and get the effects and hints of the
     configuration.
-    Resources and prompts become entries of their own kind, so that one search finds them all
-    (R27). An invalid definition is left out and reported; its server keeps the others.
+    Resources, prompts and skills become entries of their own kind, so that one search finds them
+    all (R27). An invalid definition is left out and reported; its server keeps the others.
     """
     problems = list(manifest.problems)
     found: dict[str, Tool] = {}
@@ -427,7 +466,10 @@ def list_unused_overrides(config: ServerConfig, manifest: Manifest) -> list[str]
 
 def build_held_entries(config: ServerConfig, held: Iterable[HeldDefinition]) -> list[Tool]:
     """Return the tools that definitions which wait for approval would be."""
-    return build_entries(config, Manifest(tools=tuple(h.definition for h in held if h.name)))[0]
+    named = [item for item in held if item.name]
+    tools = tuple(item.definition for item in named if not item.is_skill)
+    skills = tuple(item.definition for item in named if item.is_skill)
+    return build_entries(config, Manifest(tools=tools, skills=skills))[0]
 
 
 def _compile_patterns(patterns: Iterable[str]) -> Callable[[str], object]:
@@ -438,6 +480,7 @@ def _compile_patterns(patterns: Iterable[str]) -> Callable[[str], object]:
 def _read_entries(server: str, manifest: Manifest, problems: list[str]) -> Iterable[Tool]:
     lists = {
         TOOL: manifest.tools,
+        SKILL: manifest.skills,
         RESOURCE: manifest.resources,
         TEMPLATE: manifest.templates,
         PROMPT: manifest.prompts,
@@ -447,6 +490,9 @@ def _read_entries(server: str, manifest: Manifest, problems: list[str]) -> Itera
             try:
                 if kind == TOOL:
                     yield Tool.from_mcp(row, server=server)
+                elif kind == SKILL:
+                    if not is_for_people(row):
+                        yield tool_from_entry(row, server)
                 else:
                     yield _entry_from_row(kind, row, server)
             except InvalidTool as error:
@@ -518,13 +564,18 @@ def _choose_icons(icons: list[Any]) -> Iterator[Json]:
 
 
 def _make_distinct(tool: Tool, found: Mapping[str, Tool]) -> Tool:
-    """Rename a resource or prompt whose name is taken.
+    """Rename a resource, a prompt or a skill whose name is taken.
 
     A prompt often has the name of the tool that it explains. The server does not know our name
-    for it, so it may change.
+    for it, so it may change. Of two skills with one name, the second is named by its whole path.
     """
     if tool.name not in found or tool.kind == TOOL:
         return tool
+    if tool.kind == SKILL and found[tool.name].kind == SKILL:
+        path = str(tool.extras[SKILL]["uri"]).partition("://")[2].removesuffix(f"/{SKILL_FILE}")
+        renamed = replace(tool, leaf=path).move_to(tool.server)
+        if renamed.name not in found:
+            return renamed
     renamed = replace(tool, leaf=f"{tool.leaf}_{tool.kind}").move_to(tool.server)
     if renamed.name not in found:
         return renamed

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from toolscout.schemas import Json, is_list, is_object
+from toolscout.skills.skill import find_entry_problem
 
 TOOL = "tool"
 RESOURCE = "resource"
@@ -26,6 +27,8 @@ class Manifest:
     resources: tuple[Json, ...] = ()
     templates: tuple[Json, ...] = ()
     prompts: tuple[Json, ...] = ()
+    skills: tuple[Json, ...] = ()
+    """Entries as SEP-2640 describes them."""
     problems: tuple[str, ...] = ()
     """Why some entries of the server are not here."""
     instructions: str = ""
@@ -55,6 +58,9 @@ def manifest_from_bytes(data: bytes, key: str) -> Manifest | None:
         resources=tuple(filter(is_object, read_list("resources"))),
         templates=tuple(filter(is_object, read_list("templates"))),
         prompts=tuple(filter(is_object, read_list("prompts"))),
+        skills=tuple(
+            row for row in read_list("skills") if not find_entry_problem(row, any_name=True)
+        ),
         problems=tuple(map(str, read_list("problems"))),
         instructions=str(row.get("instructions", "")),
         title=str(row.get("title", "")),

@@ -67,6 +67,7 @@ from toolscout.servers.process import (
     choose_start_limit,
     run_process,
 )
+from toolscout.skills.skill import find_entry_problem
 
 PAGES_LIMIT = 1_000
 HTTP_CONNECT_SECONDS = 10.0
@@ -82,6 +83,8 @@ APP_TYPE = "text/html;profile=mcp-app"
 """The extension for apps. Whether a client shows them is up to the client."""
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension that lets a server answer a call with a task."""
+SKILLS = "io.modelcontextprotocol/skills"
+"""The extension for skills (SEP-2640)."""
 NAME_CHARS = 60
 """Longer names of invalid entries are cut in messages."""
 CANCEL_SECONDS = 5.0
@@ -216,16 +219,30 @@ class McpConnection:
             templates = await self._try_list("resources/templates/list", "resourceTemplates")
         if offers.prompts:
             prompts = await self._try_list("prompts/list", "prompts")
+        has_skills = SKILLS in (offers.extensions or ())
+        skills = await self._try_list("skills/list", "skills") if has_skills else ()
+        skills = tuple(entry for entry in skills if self._is_usable(entry))
+        # A file of a skill is reached through the skill, which somebody has to approve.
+        files = {row["uri"] for entry in skills for row in entry["resources"]}
+        resources = tuple(row for row in resources if row.get("uri") not in files)
         return Manifest(
             tools=tuple(tools),
             resources=resources,
             templates=templates,
             prompts=prompts,
+            skills=skills,
             problems=tuple(self._problems),
             instructions=client.instructions or "",
             title=(client.server_info.title or "") if client.server_info else "",
             protocol=client.protocol_version,
         )
+
+    def _is_usable(self, entry: Json) -> bool:
+        problem = find_entry_problem(entry)
+        if problem:
+            label = to_one_line(str(entry.get("uri") or "without an address"), NAME_CHARS)
+            self._problems.append(f"One of its skills was left out: {label!r}, for {problem}.")
+        return not problem
 
     async def request(self, method: str, params: Json, relay: Relay | None = None) -> Json:
         """Send one request and return its raw result; an error answer raises `MCPError`.

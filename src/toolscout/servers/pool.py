@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ from toolscout.errors import (
     LoginUndecided,
     ServerBusy,
     ServerUnavailable,
+    SkillChanged,
     ToolscoutError,
     UsageError,
 )
 from toolscout.schemas import Json
-from toolscout.servers.approvals import ApprovalDecision, Lock
+from toolscout.servers.approvals import DECISIONS_KIND, ApprovalDecision, Lock
 from toolscout.servers.connection import (
     FAILED,
     Connection,
@@ -42,13 +43,14 @@ from toolscout.servers.connection import (
     make_unavailable_error,
 )
 from toolscout.servers.diagnosis import diagnose
-from toolscout.servers.listings import STOPPED_REASON, CatalogUpdater
+from toolscout.servers.listings import MANIFEST_KIND, STOPPED_REASON, CatalogUpdater
 from toolscout.servers.mcp import McpConnection
-from toolscout.servers.oauth.encrypted_logins import EncryptedLogins, UserLogin
+from toolscout.servers.oauth.encrypted_logins import LOGIN_KIND, EncryptedLogins, UserLogin
 from toolscout.servers.oauth.login import BearerAuth, format_login_command, make_auth, needs_tokens
-from toolscout.servers.oauth.tokens import StoredLogin, TokenFile
+from toolscout.servers.oauth.tokens import LoginStorage, StoredLogin, TokenFile, hash_server
 from toolscout.servers.openapi.executor import OpenApiConnection
 from toolscout.servers.process import InstallSlots, ProcessReaper, choose_start_limit
+from toolscout.servers.skills import SkillsConnection
 from toolscout.servers.state import (
     LOG_BYTES,
     LOG_LINES,
@@ -70,6 +72,8 @@ FAILURES_ALLOWED = 3
 TRIES = 2
 RESTING_LIMIT = 256
 """Calls that may wait for their client without counting against the queue."""
+CATCH_UP_SECONDS = 15.0
+"""How often to look for changes whose notice was lost."""
 SEVERAL = 2
 """From this many principals on, somebody's login must not serve all of them unasked."""
 
@@ -115,7 +119,7 @@ class Pool:
         """Until it is set, servers start only for calls and not for their listings."""
         self.may_learn.set()
         self._delays = delays or Delays()
-        self._connector = Connector(self._delays, tokens)
+        self._connector = Connector(self._delays, tokens, encrypted_logins)
         self._encrypted_logins = encrypted_logins
         self._connect = connect or self._connector
         self._updater = CatalogUpdater(catalog, store, lock)
@@ -127,6 +131,10 @@ class Pool:
         self._starting = asyncio.Semaphore(PARALLEL_STARTS)
         self._random = random.Random()
         self._phase_entered = asyncio.Event()
+        self._has_decisions = asyncio.Event()
+        self._has_logins = asyncio.Event()
+        self.hears_changes = False
+        """Whether `follow` is called for each change, so that looking for them can wait longer."""
         self._is_closing = False
         for config in configs:
             if not config.disabled:
@@ -165,10 +173,12 @@ class Pool:
         *,
         caller: Caller = NO_CALLER,
         check: Callable[[], None] = lambda: None,
+        verify: Callable[[Json], None] | None = None,
     ) -> Json:
         """Send one request to a server, starting it if necessary, and return the raw result.
 
         `check` runs last and may raise: the server may have changed while the request waited.
+        `verify` gets the answer as the server sent it, in a thread, and may raise too.
 
         A principal takes at most three quarters of the server's slots, and half of the places in
         its queue. If a session or principal has a connection of its own, requests go over that;
@@ -189,7 +199,8 @@ class Pool:
                 if principal:
                     await self._check_login(server, relay)
                 try:
-                    return await self._send_redacted(server, slot, method, params, relay, check)
+                    sending = self._send(server, slot, method, params, relay, check)
+                    return await self._redact(server, sending, verify)
                 except ServerUnavailable as error:
                     if server.is_users_own and error.state == Phase.NEEDS_LOGIN:
                         raise _make_login_error(name, principal) from None
@@ -417,25 +428,28 @@ class Pool:
 
     # Calls.
 
-    async def _send_redacted(
+    async def _redact(
         self,
         server: ServerState,
-        slot: CallSlot,
-        method: str,
-        params: Json,
-        relay: Relay | None,
-        check: Callable[[], None],
+        sending: Awaitable[Json],
+        verify: Callable[[Json], None] | None,
     ) -> Json:
-        """Do the same as `_send`, without what looks like a secret if `redact` says so."""
+        """Return an answer, verified, without what looks like a secret if `redact` says so."""
         kinds = server.config.redact
         try:
-            answer = await self._send(server, slot, method, params, relay, check)
+            answer = await sending
         except MCPError as error:
             told = {"message": error.message, "data": error.data}
             plain = await asyncio.to_thread(redact_json, told, kinds) if kinds else told
             if plain == told:
                 raise
             raise MCPError(error.code, plain["message"], plain["data"]) from None
+        if verify is not None:
+            try:
+                await asyncio.to_thread(verify, answer)
+            except SkillChanged:
+                self._find(server.name).has_changed.set()  # so that its list is read again
+                raise
         if not kinds:
             return answer
         plain = await asyncio.to_thread(redact_json, answer, kinds)
@@ -529,7 +543,7 @@ class Pool:
         self._enter(server, Phase.STARTING)
         server.starts += 1
         is_installed = server.manifest is not None and not server.failures
-        has_changed = asyncio.Event()
+        has_changed = server.has_changed = asyncio.Event()
         written = deque[str](maxlen=LOG_LINES)
         try:
 
@@ -552,7 +566,9 @@ class Pool:
                 auth = BearerAuth(config, server.token_file)
                 connection = self._connector.connect(config, has_changed.set, on_line, auth)
             else:
-                file = self._connector.find_token_file(config)
+                file = self._connector.find_login(config)
+                if isinstance(file, UserLogin):
+                    await asyncio.to_thread(file.load)
                 server.token_file = file
                 server.login = file.login if file else ""
                 server.is_personal = file is not None and needs_tokens(config, file)
@@ -584,6 +600,7 @@ class Pool:
         if server.owner is not None:
             self._spawn(self._attend_owned(server, connection))
             return connection
+        server.list_again = has_changed.set
         self._spawn(self._attend(server, connection, has_changed))
         self._spawn(self.watched.renew(server.name, connection, server.config.call_seconds))
         return connection
@@ -711,7 +728,8 @@ class Pool:
             self._spawn(self._learn(server))
 
     def _must_run(self, server: ServerState) -> bool:
-        return not server.config.lazy or bool(self.watched.get_wanted(server.name))
+        is_kept = not server.config.lazy or server.config.transport is Transport.SKILLS
+        return is_kept or bool(self.watched.get_wanted(server.name))
 
     async def _learn(self, server: ServerState) -> None:
         """Start a server to learn its tools; if it fails, try again later."""
@@ -734,7 +752,8 @@ class Pool:
         while True:
             await asyncio.sleep(self._delays.idle_look)
             for server in self.servers.values():
-                limit = server.config.idle_stop
+                is_folder = server.config.transport is Transport.SKILLS
+                limit = 0.0 if is_folder else server.config.idle_stop
                 now = self._get_time()
                 for owner, owned in list(server.owned.items()):
                     if limit and not owned.is_busy and now - owned.used > limit:
@@ -753,9 +772,11 @@ class Pool:
                 await self.start(name)
 
         while True:
-            await asyncio.sleep(self._delays.login_look)
-            for server in self.servers.values():
+            await self._wait_for_change(self._has_logins, self._delays.login_look)
+            for server in list(self.servers.values()):
                 file = server.token_file
+                if isinstance(file, UserLogin):
+                    await self._reload_login(file)
                 if server.phase is Phase.NEEDS_LOGIN and file and file.login != server.login:
                     self.on_login(server.name)
                     self._spawn(start(server.name))
@@ -770,7 +791,7 @@ class Pool:
             (server, owner, owned.token_file)
             for server in self.servers.values()
             for owner, owned in server.owned.items()
-            if isinstance(owned.token_file, UserLogin)
+            if isinstance(owned.token_file, UserLogin) and owned.token_file.principal
         ]
         if not known or self._encrypted_logins is None:
             return
@@ -782,11 +803,45 @@ class Pool:
     async def _watch_approvals(self) -> None:
         """Offer what a person has approved in another process."""
         while True:
-            await asyncio.sleep(self._delays.approval_look)
+            await self._wait_for_change(self._has_decisions, self._delays.approval_look)
             try:
                 await self._updater.apply_decisions(self.servers)
             except Exception:  # any store may fail in its own way, and be back the next time
                 _log.debug("Approvals cannot be read.", exc_info=True)
+
+    async def _reload_login(self, login: UserLogin) -> None:
+        """Read a login again that another process may have changed."""
+        try:
+            await asyncio.to_thread(login.load)
+        except Exception:  # any store may fail in its own way, and be back the next time
+            _log.debug("A login cannot be read.", exc_info=True)
+
+    async def _wait_for_change(self, is_reported: asyncio.Event, seconds: float) -> None:
+        """Wait until another gateway reports a change, or it is time to look for one."""
+        limit = max(seconds, CATCH_UP_SECONDS) if self.hears_changes else seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await is_reported.wait()
+        is_reported.clear()
+
+    def follow(self, changed: Mapping[str, Set[str]] | None) -> None:
+        """Use what other gateways have changed in the store, by kind and key; None is anything."""
+        if changed is None or DECISIONS_KIND in changed:
+            self._has_decisions.set()
+        if changed is None or LOGIN_KIND in changed:
+            self._has_logins.set()
+        names = self.servers.keys() if changed is None else changed.get(MANIFEST_KIND)
+        if names is not None:
+            self._spawn(self._adopt_lists(set(names) or set(self.servers)))
+
+    async def _adopt_lists(self, names: Set[str]) -> None:
+        for name in names:
+            server = self.servers.get(name)
+            if server is not None and not server.is_held:
+                try:
+                    await self._updater.adopt(server)
+                except Exception:  # any store may fail in its own way, and be back the next time
+                    _log.debug("The stored lists of %s cannot be read.", name, exc_info=True)
 
     def _enter(self, server: ServerState, phase: Phase, reason: str = "") -> None:
         server.phase = phase
@@ -820,9 +875,16 @@ class Connector:
     `tokens` is the folder with the tokens of servers that use OAuth.
     """
 
-    def __init__(self, delays: Delays, tokens: Path | None = None) -> None:
+    def __init__(
+        self,
+        delays: Delays,
+        tokens: Path | None = None,
+        encrypted_logins: EncryptedLogins | None = None,
+    ) -> None:
         self._delays = delays
         self._tokens = tokens
+        self._encrypted_logins = encrypted_logins
+        self._logins: dict[str, LoginStorage | None] = {}
         self._reaper = ProcessReaper()
         self._installs = InstallSlots(delays.install)
 
@@ -832,7 +894,10 @@ class Connector:
         """Return a connection to a server whose references are resolved."""
         if config.transport is Transport.OPENAPI:
             return OpenApiConnection(config)
-        auth = make_auth(config, self._tokens) if self._tokens is not None else None
+        if config.transport is Transport.SKILLS:
+            return SkillsConnection(config, on_change=on_change, delays=self._delays)
+        login = self.find_login(config)
+        auth = make_auth(config, login) if login is not None else None
         return self.connect(config, on_change, on_line, auth)
 
     def connect(
@@ -853,9 +918,15 @@ class Connector:
             auth=auth,
         )
 
-    def find_token_file(self, config: ServerConfig) -> TokenFile | None:
-        """Return the file in which a login at a server leaves its tokens."""
-        return TokenFile(self._tokens, config) if self._tokens is not None else None
+    def find_login(self, config: ServerConfig) -> LoginStorage | None:
+        """Return where a login at a server leaves its tokens, the same object each time."""
+        key = hash_server(config)
+        if key not in self._logins:
+            file = None if self._tokens is None else TokenFile(self._tokens, config)
+            logins = self._encrypted_logins
+            is_shared = logins is not None and logins.is_shared
+            self._logins[key] = logins.find_storage(config) if logins and is_shared else file
+        return self._logins[key]
 
     def close(self) -> None:
         """Stop the process reaper."""

@@ -10,7 +10,7 @@ import json
 import shlex
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,6 +54,7 @@ from toolscout.servers.pool import Pool
 from toolscout.servers.state import LOG_LINES
 from toolscout.sessions.replies import Reply
 from toolscout.settings import Settings
+from toolscout.skills.skill import SKILL, find_file, render_read, verify_read
 from toolscout.stores.store import Store
 from toolscout.tools import Tool
 
@@ -148,6 +149,8 @@ def _explain(config: ServerConfig, error: Exception, lines: Iterable[str]) -> tu
     known = diagnose([reason, *lines])
     if known is not None:
         return f"{reason}: {known.problem}", known.remedy
+    if config.transport is Transport.SKILLS:
+        return reason, "Check its folders."
     if config.transport is not Transport.STDIO:
         return reason, "Check its address and whether it is running."
     if MISSING in reason:
@@ -200,7 +203,7 @@ def list_servers(
 def _find_login(
     server: ServerConfig, tokens: Path, env: Mapping[str, str], now: float
 ) -> LoginState:
-    if server.transport is Transport.STDIO:
+    if server.transport in (Transport.STDIO, Transport.SKILLS):
         return LoginState.NONE
     try:
         url = expand(server.url, env)
@@ -243,6 +246,14 @@ def arguments_from_words(tool: Tool, words: Sequence[str]) -> Json:
     return found
 
 
+async def _read_skill(send: Callable[..., Awaitable[Json]], tool: Tool, arguments: Json) -> Json:
+    uri, listed = find_file(tool, arguments)
+    if listed:
+        return {"content": [{"type": "text", "text": listed}]}
+    answer = await send("resources/read", {"uri": uri}, verify=partial(verify_read, tool, uri))
+    return render_read(tool, uri, answer)
+
+
 async def call_tool(
     config: ServerConfig, store: Store, tool: Tool, arguments: Json, *, tokens: Path
 ) -> Reply:
@@ -250,7 +261,7 @@ async def call_tool(
 
     `tokens` is the folder that holds the tokens of servers.
     """
-    if tool.kind != TOOL:
+    if tool.kind not in (TOOL, SKILL):
         raise UsageError(f"{tool.name!r} is a {tool.kind}, which cannot be called. Name a tool.")
     settings = Settings(
         calls_by_name=True, result_tokens=WHOLE_RESULT_TOKENS, call_seconds=LONGEST_SECONDS
@@ -260,11 +271,15 @@ async def call_tool(
         async def execute(tool: Tool, arguments: Json) -> object:
             send = partial(pool.request, tool.server)
             try:
+                if tool.kind == SKILL:
+                    return await _read_skill(send, tool, arguments)
                 answer = await send("tools/call", build_call(tool, arguments))
                 task = find_task(answer)
                 return answer if task is None else await follow_task(send, task, None)
             except MCPError as error:
                 raise call_failed_from_error(tool.name, error) from error
 
+        if tool.kind == SKILL:
+            await pool.start(tool.server)  # folders are read, not remembered
         session = Scout(pool.catalog, encoder=None, settings=settings).session("call")
         return await session.call(tool.name, arguments, approved=True, executor=execute)

@@ -124,6 +124,8 @@ class ServerState:
     is_personal: bool = False
     """Whether its requests carry the tokens of somebody's login."""
     manifest: Manifest | None = None
+    list_again: Callable[[], None] = lambda: None
+    """Asks the open connection for its lists again."""
     problems: tuple[str, ...] = ()
     held_definitions: tuple[HeldDefinition, ...] = ()
     """What of its list may not be used until a person approves it."""
@@ -133,6 +135,8 @@ class ServerState:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     """The last lines that the server wrote to stderr, with secrets masked."""
     connection: Connection | None = None
+    has_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its lists have to be read again; each connection has another."""
     opening: asyncio.Task[Connection] | None = None
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no call is running."""

@@ -23,6 +23,7 @@ from toolscout.calls.results import Page, check_pick, format_json, pick_part
 from toolscout.catalog import Availability, Catalog, Status
 from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
 from toolscout.policies import Decision, Permission
+from toolscout.programs.saved import SavedProgram
 from toolscout.schemas import Json, has_few_values
 from toolscout.sessions.engine import Executor
 from toolscout.sessions.metatools import (
@@ -41,12 +42,16 @@ from toolscout.sessions.texts import (
     CALLED_AS,
     CANCELLED,
     NAME_FROM_LIST,
+    NO_DESTRUCTION,
+    NO_NESTED_PROGRAM,
+    NOT_IN_PROGRAMS,
     NOT_PICKED,
     NOTHING_PICKED,
     PICK_NOT_APPLIED,
 )
+from toolscout.settings import ProgramEffects, Programs
 from toolscout.tokens import count_tokens
-from toolscout.tools import Tool
+from toolscout.tools import Effect, Tool
 
 AMBIGUOUS_SHOWN = 8
 REASON_CHARS = 200
@@ -121,11 +126,14 @@ async def call_tool(
     pick: object = None,
     sharing: int = 1,
     for_apps: bool = False,
+    programs: Programs | None = None,
+    run_saved: Executor | None = None,
 ) -> Reply:
     """Return what the tool gave, or the part of it at the path `pick`, or why it was not called.
 
     `sharing` is how many calls are answered by one reply. With `for_apps`, the tool may be one that
-    only apps may call.
+    only apps may call. With `programs`, a program makes the call: the tool has to be one that these
+    options let a program call, and the result is not cut. `run_saved` runs saved programs.
     """
     if is_handle(name):
         wanted = arguments if pick is None else {**to_object(arguments), "path": pick}
@@ -145,11 +153,13 @@ async def call_tool(
         confirm=confirm,
         sharing=sharing,
         for_apps=for_apps,
+        programs=programs,
     )
     if isinstance(call, Reply):
         return call
     try:
-        outcome = await _run(state, call, executor)
+        is_saved = isinstance(call.tool.function, SavedProgram)
+        outcome = await _run(state, call, run_saved if is_saved else executor)
     except (errors.ModelError, errors.UpstreamError) as error:
         return refuse_(error, call.tool)
     if not outcome.is_error and state.should_learn(call.tool):
@@ -159,7 +169,8 @@ async def call_tool(
         if isinstance(picked, Reply):
             return picked
         call, outcome = picked
-    if len(outcome.text) * MAX_CHAR_BYTES <= state.settings.result_tokens:
+    is_whole = programs is not None
+    if is_whole or len(outcome.text) * MAX_CHAR_BYTES <= state.settings.result_tokens:
         # It fits, because a token has at least one byte.
         page = Page(text=outcome.text, end=len(outcome.text), total=len(outcome.text))
     else:
@@ -177,10 +188,12 @@ async def approve_call(
     pick: object = None,
     sharing: int = 1,
     for_apps: bool = False,
+    programs: Programs | None = None,
 ) -> ApprovedCall | Reply:
     """Return a call that may be made, or why it may not.
 
-    `pick` is for a host that makes the call itself and cannot pick: the call says so in a note.
+    `programs` are the options of the program that makes it, if one does. `pick` is for a host that
+    makes the call itself and cannot pick: the call says so in a note.
     """
     tool: Tool | None = None
     try:
@@ -192,7 +205,7 @@ async def approve_call(
             raise refusal
         # To leave arguments out is no slip: `tool_call` does not require them.
         prepared = await prepare_later(tool, {} if arguments is None else arguments)
-        decision = await state.policy.decide(tool, prepared.arguments)
+        decision = await _decide(state, tool, prepared.arguments, programs)
         if decision.permission is Permission.DENY:
             raise errors.NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
         if decision.permission is Permission.ASK and not approved:
@@ -206,7 +219,7 @@ async def approve_call(
                 refusal = errors.ToolChanged(tool.name)
             if refusal is not None:
                 raise refusal
-            decision = await state.policy.decide(tool, prepared.arguments)
+            decision = await _decide(state, tool, prepared.arguments, programs)
             if decision.permission is Permission.DENY:
                 raise errors.NotAllowed(tool.name, rule=decision.rule, reason=decision.reason)
     except (errors.ModelError, errors.UpstreamError) as error:
@@ -224,6 +237,30 @@ async def approve_call(
         unchecked=prepared.unchecked,
         rule=decision.rule,
     )
+
+
+async def _decide(
+    state: SessionState, tool: Tool, arguments: Json, programs: Programs | None
+) -> Decision:
+    """Return whether the policy lets a call through, and the program's options if there is one.
+
+    A program never gets more than the policy permits.
+    """
+    decision = await state.policy.decide(tool, arguments)
+    if programs is None or decision.permission is Permission.DENY:
+        return decision
+    if isinstance(tool.function, SavedProgram):
+        return replace(decision, permission=Permission.DENY, reason=NO_NESTED_PROGRAM)
+    effects = programs.effects
+    if tool.effect is Effect.READ:
+        return decision
+    if effects is ProgramEffects.READ:
+        return replace(decision, permission=Permission.DENY, reason=NOT_IN_PROGRAMS)
+    if tool.effect is Effect.WRITE:
+        return decision
+    if effects is ProgramEffects.WRITE:
+        return replace(decision, permission=Permission.DENY, reason=NO_DESTRUCTION)
+    return replace(decision, permission=Permission.ASK, each=True)
 
 
 async def prepare_later(tool: Tool, arguments: object) -> Prepared:
@@ -271,6 +308,7 @@ def find_tool(state: SessionState, name: object, *, for_apps: bool = False) -> T
     policy = state.policy
     named = state.engine.catalog.resolve(text) if len(text) <= LONGEST_NAME else []
     tools = [t for t in named if policy.knows(t) and (for_apps or not t.is_for_apps)]
+    tools = [tool for tool in tools if state.may_use(tool)]
     tools = [tool for tool in tools if not policy.explain_disabled(tool)] or tools
     if len(tools) > 1:
         loaded = [tool for tool in tools if state.is_callable(tool)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from toolscout.calls.shapes import ResultShapes
 from toolscout.catalog import Catalog
+from toolscout.programs.workers import Workers
 from toolscout.schemas import Json
 from toolscout.search.index import Index
 from toolscout.sessions.events import EventStream
@@ -44,3 +45,5 @@ class Engine:
     listings: ListingCache = field(default_factory=ListingCache)
     shapes: ResultShapes = field(default_factory=ResultShapes)
     """What results of tools look like."""
+    workers: Workers = field(default_factory=Workers)
+    """Run the programs of models."""

@@ -81,6 +81,16 @@ class Called(Answered):
     """Whether the call reached the tool."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran(Answered):
+    """`tool_run` was answered; each call of the program has an event of its own."""
+
+    calls: int = 0
+    """Calls of tools that the program made."""
+    digest: str = ""
+    """Of its source."""
+
+
 Listener = Callable[[Event], None]
 
 

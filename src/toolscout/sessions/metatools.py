@@ -1,4 +1,4 @@
-"""The three tools that a model gets in place of all others, and what it sends to them.
+"""The tools that a model gets in place of all others, and what it sends to them.
 
 The definitions never depend on what a session has loaded (R98); only the listing, if the caller
 wants it inside `tool_search`, comes from outside. Requests are read from any JSON value, with notes
@@ -6,21 +6,23 @@ on what was corrected.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
 from toolscout.catalog import RESERVED_NAMES, Catalog
-from toolscout.errors import InvalidQuery, InvalidRequest
+from toolscout.errors import InvalidQuery, InvalidRequest, ProgramStopped
 from toolscout.query import QUERIES_LIMIT
 from toolscout.schemas import Json, has_few_values, is_list
-from toolscout.settings import Settings
+from toolscout.settings import ProgramEffects, Settings
 from toolscout.tools import Effect, Tool
 
 SEARCH = "tool_search"
 DESCRIBE = "tool_describe"
 CALL = "tool_call"
+RUN = "tool_run"
 NAMES_LIMIT = 10
 """Definitions that one `tool_describe` gives."""
 CALLS_LIMIT = 10
@@ -59,6 +61,27 @@ _CALL_TEXT = (
 
 _PICK_TEXT = "Return only this part of a JSON result, such as '$.items[*].id'."
 _CALLS_TEXT = "Instead of the above: several calls to run at once; none may need another's result."
+
+_RUN_TEXT = (
+    "Run a short Python program that calls tools. Use it for tasks of several calls, loops, or "
+    "long results of which you need little: values stay in the program, and only what it prints "
+    "and its last expression come back.\n"
+    "Tools are functions with the names that you know: "
+    "issues = github__list_issues(repo='a/b'). They return JSON as dicts and lists, and other "
+    "results as text; print a part if you do not know the fields. Also: search('words') returns "
+    "a list of dicts with name and signature, describe('name') a definition, and "
+    "call('name', {'key': 1}) calls any tool. A failed call raises: RuntimeError if the tool "
+    "failed, ValueError for wrong arguments, PermissionError if it is refused. "
+    "With await, calls run at once: a, b = await asyncio.gather(f(x=1), g(x=2)).\n"
+    "No files, network, packages, class inheritance, yield or del; import json, re, math, "
+    "datetime, collections, itertools, asyncio."
+)
+_RUN_EFFECTS = {
+    ProgramEffects.READ: "Only tools that read can be called here.",
+    ProgramEffects.WRITE: "Only tools that read or write can be called here, none that destroy.",
+    ProgramEffects.ALL: "The user is asked about each call that may destroy something.",
+}
+_CODE_TEXT = "The program. End it with an expression: its value is the result."
 
 CALL_VARIANTS = {
     "tool_read": "Run a found tool that only reads.",
@@ -144,6 +167,18 @@ def build_meta_tools(listing: str = "", *, runs_calls: bool = False) -> tuple[To
     )
 
 
+def build_run_tool(effects: ProgramEffects) -> Tool:
+    """Return `tool_run`, for programs that may call tools with these effects."""
+    does = {ProgramEffects.READ: Effect.READ, ProgramEffects.WRITE: Effect.WRITE}
+    return _build_tool(
+        RUN,
+        f"{_RUN_TEXT} {_RUN_EFFECTS[effects]}",
+        does.get(effects, Effect.UNKNOWN),
+        required="code",
+        code={"type": "string", "description": _CODE_TEXT},
+    )
+
+
 def _build_tool(
     name: str, description: str, effect: Effect, /, *, required: str, **properties: Json
 ) -> Tool:
@@ -178,8 +213,12 @@ LONGEST_NUMBER_BITS = 128
 _QUERY_KEYS = ("queries", "query", "q", "search", "text")
 _NAMES_KEYS = ("names", "name", "tools", "tool")
 _NAME_KEYS = ("name", "tool_name", "tool")
+_CODE_KEYS = ("code", "program", "source", "script")
 _ARGUMENT_KEYS = ("arguments", "args", "params", "parameters", "input")
 
+
+_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)\n?```", re.DOTALL)
+"""A program that a model has put between the marks of a block of code."""
 
 _T = TypeVar("_T")
 
@@ -300,6 +339,15 @@ def find_queries(value: object) -> Any:
 def find_names(value: object) -> Any:
     """Return what stands for the names in the arguments of `tool_describe`."""
     return _find_first(to_object(value) or {"names": value}, _NAMES_KEYS)
+
+
+def read_code(value: object) -> str:
+    """Return the program that `tool_run` was given, or raise `ProgramStopped`."""
+    code = _find_first(to_object(value) or {"code": value}, _CODE_KEYS)
+    if not isinstance(code, str) or not code.strip():
+        raise ProgramStopped.from_nothing()
+    found = _FENCE.fullmatch(code.strip())
+    return found[1] if found else code
 
 
 def to_object(value: object) -> Json:

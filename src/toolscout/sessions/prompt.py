@@ -18,7 +18,7 @@ from toolscout.names import find_near_names, list_some, make_exposed_name, to_on
 from toolscout.schemas import Json
 from toolscout.search.text import COMMON_WORDS, STOP_WORDS, split_words, stem
 from toolscout.sessions import texts
-from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools
+from toolscout.sessions.metatools import INSTRUCTIONS, SEARCH, build_meta_tools, build_run_tool
 from toolscout.sessions.record import Record
 from toolscout.settings import Hiding, Listing, Mode, Settings
 from toolscout.tokens import count_definition_tokens, count_tokens
@@ -211,9 +211,12 @@ class Prompt:
             late = [name for name in by_name if name not in set(self.record.declared)]
             self.record.declared += late
         before = [by_name[name] for name in self.record.declared if name in by_name]
+        programs = self.settings.programs
+        is_offered = programs.enabled and self.meta_allowed
+        run = [build_run_tool(programs.effects)] if is_offered else []
         if not hides:
-            return [*map(ShownTool, before)]
-        meta = build_meta_tools(self.get_listing() if listing else "")
+            return [*map(ShownTool, (*before, *run))]
+        meta = [*build_meta_tools(self.get_listing() if listing else ""), *run]
         declared = set(self.record.declared)
         everything = self.settings.mode is Mode.NATIVE
         loaded = [e.name for e in self.record.entries.values() if e.pinned or everything]

@@ -228,10 +228,14 @@ class Record:
     def merge(self, other: "Record") -> "Record":
         """Return what two branches of one conversation know together, first this one's.
 
-        Calls that run side by side each start from the same record and add to it.
+        Calls that run side by side each start from the same record and add to it. Of a tool that
+        both have, the definition counts that was used last.
         """
         both = self.copy(self.id)
-        both.entries |= {n: replace(e) for n, e in other.entries.items() if n not in both.entries}
+        for name, entry in other.entries.items():
+            known = both.entries.get(name)
+            if known is None or (entry.used > known.used and not known.pinned):
+                both.entries[name] = replace(entry)
         both.shown |= other.shown
         both.offered |= {name: list(offer) for name, offer in other.offered.items()}
         both.heard |= other.heard

@@ -137,14 +137,18 @@ def _run_query(
     room = max(SEARCHED, request.limit) + min(known_count, KNOWN_LIMIT)
     allowed = None if state.sees_all else state.sees
     try:
-        result = state.engine.index.search(query_from_text(text), room, allowed=allowed)
+        query = query_from_text(text)
+        index = state.engine.index
+        feedback = state.engine.usage.feedback
+        if feedback.is_empty:
+            result = index.search(query, room, allowed=allowed)
+        else:
+            result = feedback.search(index, query, room, allowed=allowed, principal=state.principal)
     except ModelError as error:
         asked = clean_text(text, QUERY_CHARS)
         return QueryAnswer(query=asked, error=str(error), code=error.code)
-    feedback = state.engine.usage.feedback
-    if not feedback.is_empty:
-        result = feedback.apply(result, room)
     fresh, known = _separate_hits(state, result, request.limit)
+    state.note_found(fresh)
     query = result.query  # as it was read: the name of a server is a filter
     is_list = not (query.words or query.required or query.select)
     return QueryAnswer(

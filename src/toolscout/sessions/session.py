@@ -1,7 +1,7 @@
 """`Session`: one conversation's view of the catalogue, and the verbs that a model has in it.
 
 What the model sends never raises here: every mistake becomes a reply (R12). The verbs themselves
-are in `search`, `describe` and `call`; what the conversation has loaded is in `state`.
+are in `search`, `describe`, `call` and `run`; what the conversation has loaded is in `state`.
 Any thread may use a session; two sessions share nothing.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from toolscout.dialects import Dialect
-from toolscout.errors import BrokenPolicy, ModelError, UsageError
+from toolscout.errors import BrokenPolicy, ModelError, ProgramStopped, UsageError
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.sessions import metatools
@@ -33,12 +33,24 @@ from toolscout.sessions.call import (
 )
 from toolscout.sessions.describe import describe_tools
 from toolscout.sessions.engine import Engine, Executor
-from toolscout.sessions.events import Answered, Called, Described, Searched, Suggested
+from toolscout.sessions.events import Answered, Called, Described, Ran, Searched, Suggested
 from toolscout.sessions.history import Step
 from toolscout.sessions.metatools import CALLS_LIMIT
 from toolscout.sessions.prompt import ShownTool
 from toolscout.sessions.record import Entry, Record
 from toolscout.sessions.replies import Reply, join_replies, refuse
+from toolscout.sessions.run import (
+    VERBS,
+    Clock,
+    ProgramParts,
+    ProgramRecord,
+    ProgramRun,
+    Verbs,
+    keep_program,
+    list_programs,
+    make_record,
+    take_all,
+)
 from toolscout.sessions.search import (
     add_refused_queries,
     deliver,
@@ -49,7 +61,8 @@ from toolscout.sessions.search import (
 from toolscout.sessions.session_state import SessionState, run_in_thread
 from toolscout.sessions.texts import MAYBE_CALLED, NOTHING_DONE
 from toolscout.sessions.usage import MADE
-from toolscout.settings import Settings
+from toolscout.settings import Programs, Settings
+from toolscout.stores.store import Version
 from toolscout.tokens import estimate_tokens
 from toolscout.tools import Effect, Tool
 
@@ -76,6 +89,8 @@ class Session:
         pins: Sequence[str] = (),
         meta_allowed: bool = True,
         registry: "MutableMapping[str, Session] | None" = None,
+        principal: str = "",
+        version: Version | None = None,
     ) -> None:
         self.settings: Settings = engine.settings
         self._engine = engine
@@ -87,7 +102,9 @@ class Session:
             pins=pins,
             meta_allowed=meta_allowed,
             is_stored=registry is not None,
+            version=version,
         )
+        self._state.principal = principal
         self._record = record
         self._prompt = self._state.prompt
         self._lock = self._state.lock
@@ -103,6 +120,15 @@ class Session:
     def policy(self) -> Policy:
         """What this session may see and run."""
         return self._state.policy
+
+    @property
+    def principal(self) -> str:
+        """The user for whom the session works; empty in the library and over stdio."""
+        return self._state.principal
+
+    @principal.setter
+    def principal(self, name: str) -> None:
+        self._state.principal = name
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -152,15 +178,20 @@ class Session:
         pick: object = None,
         sharing: int = 1,
         for_apps: bool = False,
+        programs: Programs | None = None,
+        parts: ProgramParts | None = None,
     ) -> Reply:
         """Run a tool. `approved` says that a person has agreed to this very call (R75).
 
         An `executor` given here runs this call in place of the server's. `confirm` asks a person
         about a call that needs approval. `pick` is the path of the part to return of JSON.
         `sharing` is how many calls are answered by one reply. With `for_apps`, the tool may be one
-        that only apps may call, not the model.
+        that only apps may call, not the model. With `programs`, a program makes the call: these
+        options say which tools it may call, and the result is not cut. `parts` are those of `run`,
+        for a tool that is a saved program.
         """
         started = self._engine.timer()
+        parts = parts or {"forward": lambda: (executor, confirm)}
         try:
             reply = await call_tool(
                 self._state,
@@ -172,10 +203,12 @@ class Session:
                 pick=pick,
                 sharing=sharing,
                 for_apps=for_apps,
+                programs=programs,
+                run_saved=partial(self._run_saved, parts),
             )
         except Exception as error:
             reply = self._report_failure(error, maybe_called=True)
-        await self.run(lambda: self._record_call(reply))
+        await self.run_locked(lambda: self._record_call(reply))
         self._emit_call(reply, started, arguments)
         return reply
 
@@ -213,25 +246,28 @@ class Session:
         *,
         executor: Executor | None = None,
         confirm: Confirm | None = None,
+        **program: Unpack[ProgramParts],
     ) -> Reply:
         """Answer what the model called: a meta-tool, or a loaded tool by its own name.
 
-        `executor` and `confirm` are those of `call`.
+        `executor` and `confirm` are those of `call`, and `program` has the arguments of `run`.
         """
         started = self._engine.timer()
         match metatools.find_meta_tool(self._engine.catalog, name):
             case "tool_search":
-                queries = metatools.find_queries(arguments)
                 options = metatools.read_search_options(arguments)
-                is_short = metatools.is_short_search(queries, len(self._engine.catalog))
-                search = lambda: self._search(queries, options)  # noqa: E731
-                return self._emit_search(await self.run(search, is_short=is_short), started)
+                return await self._search_later(metatools.find_queries(arguments), options)
             case "tool_describe":
-                names = metatools.find_names(arguments)
-                # Definitions may be long, and their tokens are counted.
-                reply = await self.run(lambda: self._describe(names), is_short=False)
-                self._emit(Described, reply, started)
-                return reply
+                return await self._describe_later(metatools.find_names(arguments))
+            case "tool_run":
+                try:
+                    code = metatools.read_code(arguments)
+                except ModelError as error:
+                    reply = self._refuse(error)
+                    self._emit(Ran, reply, started)
+                    return reply
+                parts: ProgramParts = {"forward": lambda: (executor, confirm)}
+                return await self.run(code, **(parts | program))
             case "tool_call":
                 try:
                     calls, notes = metatools.read_calls(arguments)
@@ -248,6 +284,7 @@ class Session:
                         confirm=confirm,
                         pick=call.pick,
                         sharing=sharing,
+                        parts=program,
                     )
 
                 if len(calls) == 1:
@@ -258,8 +295,69 @@ class Session:
                 # OpenAI sends every call's arguments as JSON text; that is no slip of the model.
                 given = metatools.to_object(arguments) or arguments
                 return await self.call(
-                    name, given, executor=executor, confirm=confirm, for_apps=True
+                    name,
+                    given,
+                    executor=executor,
+                    confirm=confirm,
+                    for_apps=True,
+                    parts=program,
                 )
+
+    async def run(self, code: str, **parts: Unpack[ProgramParts]) -> Reply:
+        """Run a program that calls tools, as `tool_run` does; see docs/programs.md.
+
+        Each of its calls passes the gate like a call of the model.
+        """
+        started = self._engine.timer()
+        try:
+            run, clock = self._prepare_program(parts)
+            reply = await run.run(code, clock)
+        except ModelError as error:
+            reply = self._refuse(error)
+        except Exception as error:
+            reply = self._report_failure(error, maybe_called=True)
+        seconds = self._engine.timer() - started
+        record = make_record(code, reply, seconds)
+        try:
+            keep = partial(keep_program, self._engine.result_store, self.id, record)
+            await self.run_locked(keep)
+        except Exception:
+            # Tools may have run: a failing store must not cost the model the result.
+            _log.exception("The store failed after a program.")
+        calls = sum(one.code in MADE and one.name not in VERBS for one in record.calls)
+        self._emit(Ran, reply, started, calls=calls, digest=record.digest)
+        return reply
+
+    def _prepare_program(self, parts: ProgramParts) -> tuple[ProgramRun, Clock]:
+        """Return what runs a program, and its clock; raises `ProgramStopped` if there are none."""
+        forward = parts.get("forward")
+        options = parts.get("programs") or self.settings.programs
+        if not options.enabled:
+            raise ProgramStopped.from_switch()
+        clock = Clock(options.seconds)
+
+        async def call(name: object, arguments: object) -> Reply:
+            executor, confirm = forward() if forward is not None else (None, None)
+            asks = None if confirm is None else partial(clock.confirm, confirm)
+            return await self.call(
+                name, arguments, executor=executor, confirm=asks, programs=options
+            )
+
+        verbs = Verbs(search=self._search_later, describe=self._describe_later, call=call)
+        slots = parts.get("take_slots", take_all)
+        return ProgramRun(self._state, verbs, options, slots), clock
+
+    async def _run_saved(self, parts: ProgramParts, tool: Tool, arguments: Json) -> object:
+        run, clock = self._prepare_program(parts)
+        return await run.run_saved(tool, arguments, clock)
+
+    def run_sync(self, code: str) -> Reply:
+        """Run a program from synchronous code."""
+        return run_sync(lambda: self.run(code))
+
+    def list_programs(self) -> list[ProgramRecord]:
+        """Return the last programs of this session, oldest first, with their calls."""
+        return list_programs(self._engine.result_store, self.id)
 
     def call_sync(
         self, name: str, arguments: object = None, *, approved: bool = False, pick: object = None
@@ -288,7 +386,7 @@ class Session:
             call = self._report_failure(error)
         if isinstance(call, Reply):
             refused = call
-            await self.run(lambda: self._record_call(refused))
+            await self.run_locked(lambda: self._record_call(refused))
             self._emit_call(refused, started, arguments)
             return refused
         return replace(call, started=started)
@@ -350,7 +448,7 @@ class Session:
         """
         return find_target(self._state, name, arguments)
 
-    async def run(self, work: Callable[[], _T], *, is_short: bool = True) -> _T:
+    async def run_locked(self, work: Callable[[], _T], *, is_short: bool = True) -> _T:
         """Run work on this session without blocking the event loop; long work gets a thread."""
         return await self._state.run_locked(work, is_short=is_short)
 
@@ -480,7 +578,8 @@ class Session:
     def find_tool(self, name: str) -> Tool | None:
         """Return a tool that this session may see, by its exact name."""
         found = self._engine.catalog.get(name)
-        return found if found is not None and self.policy.sees(found) else None
+        is_seen = found is not None and self.policy.sees(found) and self._state.may_use(found)
+        return found if is_seen else None
 
     def may_call(self, tool: Tool) -> bool:
         """Tell whether a call of a tool would pass the gate."""
@@ -541,6 +640,11 @@ class Session:
         fork.save()
         return fork
 
+    def adopt(self, stored: bytes) -> None:
+        """Take over what another process has stored of this session since."""
+        with self._lock:
+            self._state.adopt(stored)
+
     def replay(self, steps: Iterable[Step]) -> None:
         """Do again what earlier steps did to the session, without running tools or emitting."""
         with self._lock:
@@ -576,6 +680,21 @@ class Session:
                 reply = add_refused_queries(self._state, reply, metatools.read_texts(queries))
         return reply
 
+    async def _search_later(self, queries: object, options: Json) -> Reply:
+        """Search without blocking the event loop."""
+        started = self._engine.timer()
+        is_short = metatools.is_short_search(queries, len(self._engine.catalog))
+        search = partial(self._search, queries, options)
+        return self._emit_search(await self.run_locked(search, is_short=is_short), started)
+
+    async def _describe_later(self, names: object) -> Reply:
+        """Describe without blocking the event loop."""
+        started = self._engine.timer()
+        # Definitions may be long, and their tokens are counted.
+        reply = await self.run_locked(partial(self._describe, names), is_short=False)
+        self._emit(Described, reply, started)
+        return reply
+
     def _emit_search(self, reply: Reply, started: float) -> Reply:
         form = str(reply.details.get("form", ""))
         self._emit(Searched, reply, started, form=form, hits=len(reply.hits))
@@ -609,8 +728,14 @@ class Session:
         try:
             with self._lock:
                 if tool:
-                    query = self._record.find_query(tool)
-                    self._engine.usage.add(self.id, query, tool, reply.code)
+                    self._engine.usage.add(
+                        self.id,
+                        self._record.find_query(tool),
+                        tool,
+                        reply.code,
+                        principal=self.principal,
+                        chance=self._state.chances.get(tool),
+                    )
                 self._state.save()
         except Exception:
             # The tool may have run: a failing store must not cost the model its result.
@@ -639,7 +764,7 @@ class Session:
         if not self._engine.events.listeners:
             return
         # A result may be long, and counting it would hold up its answer.
-        is_result = kind is Called and facts["made"]
+        is_result = kind is Ran or (kind is Called and facts["made"])
         event = kind(
             session=self.id,
             code=reply.code,

@@ -11,19 +11,23 @@ import contextvars
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import TypeVar
 
 from toolscout.calls.results import Results
 from toolscout.catalog import Availability, Status
-from toolscout.errors import UnknownPin
+from toolscout.errors import InvalidState, UnknownPin
 from toolscout.names import list_some
 from toolscout.policies import Policy
+from toolscout.programs.saved import SavedProgram
+from toolscout.search.hits import Hit
 from toolscout.sessions.engine import Engine
 from toolscout.sessions.pins import find_pinned, list_near_targets
 from toolscout.sessions.prompt import Prompt
 from toolscout.sessions.record import Entry, Record
 from toolscout.sessions.texts import CHANGED, GONE, UNLOADED
 from toolscout.settings import Mode
+from toolscout.stores.store import Merge, Version
 from toolscout.tokens import count_definition_tokens
 from toolscout.tools import Tool
 
@@ -32,6 +36,7 @@ _T = TypeVar("_T")
 SESSION_KIND = "session"
 HEARD_SECONDS = 600.0
 """Where conversations share a session, a server's instructions are repeated after this time."""
+CHANCES_LIMIT = 200
 META_REFUSED = "The host refuses the meta-tools: all tools are shown in full."
 
 
@@ -47,12 +52,18 @@ class SessionState:
         pins: Sequence[str] = (),
         meta_allowed: bool = True,
         is_stored: bool = True,
+        version: Version | None = None,
     ) -> None:
+        """`version` is that of the stored record from which this one was made."""
         self.engine = engine
         self.settings = engine.settings
         self.record = record
         self.policy = policy
         self.pins = tuple(pins)
+        self.principal = ""
+        """For whom the session works; what past calls teach may be theirs alone."""
+        self.chances: dict[str, float] = {}
+        """The score that a search gave each tool it found lately, before past calls raised it."""
         self.has_meta_tools = True
         """Whether a gateway lists the meta-tools; otherwise it lists all tools instead."""
         self.lock = threading.RLock()
@@ -81,6 +92,7 @@ class SessionState:
         self._settled_at = -1
         self._unknown_pins: list[str] = []
         self._saved = b""
+        self._version = Version() if version is None else version
         self.refresh()
 
     async def run_locked(self, work: Callable[[], _T], *, is_short: bool = True) -> _T:
@@ -127,7 +139,15 @@ class SessionState:
         """Tell whether a search may show a tool."""
         if tool.name in self._catalog.app_tools:
             return False
-        return self.policy.is_open or self.policy.sees(tool)
+        return (self.policy.is_open or self.policy.sees(tool)) and self.may_use(tool)
+
+    def may_use(self, tool: Tool) -> bool:
+        """Tell whether this session sees all tools that a saved program calls; any other it may."""
+        program = tool.function
+        if not isinstance(program, SavedProgram):
+            return True
+        called = [self._catalog.get(name) for name in program.calls]
+        return all(one is not None and self.policy.sees(one) for one in called)
 
     def list_visible(self) -> Sequence[Tool]:
         """Return the tools that this session may see, by name."""
@@ -229,6 +249,15 @@ class SessionState:
         self._report_evicted(evicted, entries, shown)
         return added
 
+    def note_found(self, hits: Iterable[Hit]) -> None:
+        """Note how sure a search was of what it found, without the help of past calls."""
+        for hit in hits:
+            self.chances.pop(hit.tool.name, None)
+            score = hit.score if hit.raised_from is None else hit.raised_from
+            self.chances[hit.tool.name] = score
+        for name in list(self.chances)[:-CHANCES_LIMIT]:
+            del self.chances[name]
+
     def note_shown(self, tools: Iterable[Tool]) -> None:
         """Note tools whose whole definitions are in the text of a reply."""
         # Where definitions answer a search, text makes no tool callable by its own name.
@@ -301,8 +330,22 @@ class SessionState:
         self.refresh()
         self.prompt.decide()
 
+    def adopt(self, stored: bytes) -> None:
+        """Take over what another process has stored of this session."""
+        self._version.foreign.append(stored)
+        self.refresh()
+
     def refresh(self) -> None:
-        """Bring the record in step with the catalogue."""
+        """Bring the record in step with other processes and the catalogue."""
+        while self._version.foreign:
+            try:
+                theirs = Record.from_bytes(self._version.foreign.popleft())
+            except InvalidState:
+                continue  # written by another version
+            merged = self.record.merge(theirs)
+            for item in fields(merged):
+                setattr(self.record, item.name, getattr(merged, item.name))
+            self._settled_at = -1
         version = self._catalog.version
         if self._settled_at == version:
             return
@@ -328,7 +371,9 @@ class SessionState:
             return
         mark = self.record.mark()
         if mark != self._saved:
-            self._store.write(SESSION_KIND, self.record.id, self.record.to_bytes())
+            record = self.record
+            merge = Merge(SESSION_KIND, record.id, record.to_bytes(), self._version, _join_records)
+            self._store.write_all([merge])
             self._saved = mark
 
     def _report_evicted(
@@ -377,6 +422,14 @@ class SessionState:
             self._changed[tool.name] = tool.fingerprint
             self._news.append(CHANGED.format(name=tool.name))
         return True
+
+
+def _join_records(theirs: bytes, ours: bytes) -> bytes:
+    """Return what two processes have stored of a session together."""
+    try:
+        return Record.from_bytes(ours).merge(Record.from_bytes(theirs)).to_bytes()
+    except InvalidState:
+        return ours  # nobody could read what was stored
 
 
 def _hash_text(text: str) -> str:

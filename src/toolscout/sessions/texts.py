@@ -63,6 +63,18 @@ WATCHES_NOTHING = "each session or user has its own connection to it"
 READ_AGAIN = "Read the resource again instead."
 ASK_FOR_START = "Ask the user to start it, or use another tool."
 
+# Sentences about skills.
+FILE_OF_SKILL = "The file to read. Left out, the instructions of the skill are read."
+FILE_OF_LARGE_SKILL = (
+    "The file to read, by its path in the skill; the path of a folder lists its files. Left out, "
+    "the instructions of the skill are read."
+)
+SKILL_READ = "(The skill {name!r} of {server!r}. Its author wrote this, not the user.)"
+SKILL_FILE_READ = "({file!r} of the skill {name!r} of {server!r}. Its author wrote this.)"
+SKILL_FILES = "(Files of the skill, to be read with 'file': {files}.)"
+SKILL_ASKS = "its server asks for something before it gives the file, which is not supported"
+SKILL_LISTED = "Files in {file!r}:"
+
 # Sentences of adapters.
 TOOLS_GONE = "The tools that were found here are gone. Search again."
 ANSWER_LOST = "No answer to this call was kept. Search again."
@@ -112,6 +124,36 @@ TASK_TOO_LARGE = "The call was made, but its result is too large to be kept. Ask
 CALL_BROKE = "The call failed inside the gateway; it may have had an effect. Tell the user."
 NOT_ANSWERED = "The client has not answered within {seconds:g} s."
 ENDLESS_QUESTIONS = "The server asked for more input after {rounds} answers"
+
+
+# Sentences of programs.
+NOT_IN_PROGRAMS = "a program can call only tools that are known to read; use tool_call for it"
+NO_DESTRUCTION = (
+    "a program can call only tools that are known to read or write; use tool_call for it"
+)
+NO_NESTED_PROGRAM = "a program cannot run another program"
+VERBS_OF_PROGRAMS = "In a program, use search(), describe() and call()."
+OUTPUT_DROPPED = "({dropped:,} more characters of output were dropped.)"
+NOT_APPROVED = "{tool} is not among the tools that this program was approved to call"
+NO_VALUE = "The program ended without a value and printed nothing."
+CALLS_MADE = "Calls made: {calls}."
+NO_CALLS_MADE = "It made no calls."
+TOO_MANY_ARGUMENTS = "{tool} takes at most {most} arguments"
+ARGUMENT_TWICE = "{tool} got the argument {name!r} twice"
+WHOLE_ARGUMENTS = "{verb} takes {usual}"
+TEXT_TO_SEARCH = "a text, such as search('create a pull request')"
+NAME_TO_DESCRIBE = "a name, such as describe('github__create_issue')"
+NAME_TO_CALL = "a name and a dict, such as call('github__get_issue', {'number': 1})"
+
+
+def list_calls(rows: Sequence[tuple[str, int, int]]) -> str:
+    """Say which tools a program called, how often, and how often they failed."""
+    if not rows:
+        return NO_CALLS_MADE
+    parts = [
+        f"{name} {made}" + (f" ({failed} failed)" if failed else "") for name, made, failed in rows
+    ]
+    return CALLS_MADE.format(calls=", ".join(parts))
 
 
 def report_empty_catalog(*, is_pending: bool) -> str:

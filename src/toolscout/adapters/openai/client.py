@@ -81,6 +81,7 @@ class _Tools(ABC, Generic[ResponseT]):
             attrgetter("tool"),
             run=run and (lambda native, arguments: run(native.tool.name, arguments)),
             mode=self._mode,
+            leaves_calls=True,
             **options,
         )
         check_mode(self.toolkit.mode)

@@ -71,6 +71,9 @@ async function loadOverview() {
   state.overview = await ask("overview");
   document.querySelector("#version").textContent =
     `${state.overview.version} · ${state.overview.host}`;
+  const docs = document.querySelector("#docs");
+  docs.href = state.overview.docs;
+  docs.hidden = false;
   document.querySelector("#leave").hidden = !hasToken();
   if (!Object.keys(state.terms.states).length) state.terms = await ask("terms");
   showTabs();
@@ -139,6 +142,7 @@ function changeTheme() {
 function start() {
   takeToken();
   onUnauthorised(askToken);
+  fill(document.querySelector("#docs"), icon("docs"));
   fill(document.querySelector("#leave"), icon("leave"));
   document.querySelector("#leave").addEventListener("click", () => {
     forget();

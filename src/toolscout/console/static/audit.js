@@ -14,6 +14,7 @@ const EVENTS = {
   definition: "Changed definitions",
   search: "Searches",
   describe: "Descriptions",
+  program: "Programs",
   login: "Logins",
   token: "Refused tokens",
   server: "Servers that failed",

@@ -218,6 +218,12 @@ export class Panel {
         h("p", { class: "sentence" }, mark(hit.sentence, matched)),
         h("code", { class: "signature" }, mark(hit.signature, matched)),
         signalBars(hit.signals),
+        hit.asked_before.length > 0 &&
+          h(
+            "p",
+            { class: "small soft" },
+            `Asked for before as ${hit.asked_before.map((text) => `\u2018${text}\u2019`).join(", ")}`,
+          ),
         h("p", { class: "small soft cost" }, `Its definition costs ${tokens(hit.tokens)}`),
       ),
     );

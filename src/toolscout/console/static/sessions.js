@@ -409,6 +409,14 @@ class Sessions {
                 "Nothing yet. A search loads the tools that it finds.",
               ),
         ),
+        one.programs.length
+          ? h(
+              "section",
+              { class: "pad stack ruled" },
+              h("h3", {}, `Programs (${one.programs.length})`),
+              one.programs.map(programCard),
+            )
+          : null,
         h(
           "section",
           { class: "pad stack ruled" },
@@ -517,6 +525,33 @@ function eventRow(event, terms, ...more) {
       event.kind === "refusal" && refusalText(event, terms),
       h("p", { class: "small soft" }, facts.join(" · ")),
     ],
+  );
+}
+
+/** Return one program that the model ran, with its calls. */
+function programCard(program) {
+  const ended = program.code === "ok" ? "ended" : program.code.replaceAll("_", " ");
+  return h(
+    "details",
+    {},
+    h(
+      "summary",
+      { class: "small" },
+      clock(program.started),
+      ` · ${ended} · ${plural(program.calls.length, "call")} · `,
+      took(program.milliseconds),
+    ),
+    h("pre", { class: "small", tabindex: "0", "aria-label": "Source" }, program.source),
+    program.message && h("p", { class: "small soft" }, program.message),
+    program.calls.length
+      ? h(
+          "ol",
+          { class: "small" },
+          program.calls.map((call) =>
+            h("li", {}, `${call.name}: ${call.code.replaceAll("_", " ")}, `, took(call.milliseconds)),
+          ),
+        )
+      : null,
   );
 }
 
