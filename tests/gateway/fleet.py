@@ -60,14 +60,19 @@ def text_of(result: Any) -> str:
     return "\n".join(block.text for block in result.content if block.type == "text")
 
 
-async def known(client: Client, *names: str) -> None:
-    """Wait until searches know some tools; the test's own time limit is the deadline."""
+async def known(client: Client, *names: str) -> list[str]:
+    """Wait until searches know some tools, and return what these searches said.
+
+    The test's own time limit is the deadline.
+    """
     queries = {"queries": [f"select:{','.join(names)}"], "detail": "names"}
+    said: list[str] = []
     while True:
         result = await client.call_tool("tool_search", queries)
+        said.append(text_of(result))
         is_ok = (result.meta or {}).get("toolscout/code") == "ok"
-        if is_ok and "There is no tool" not in text_of(result):
-            return
+        if is_ok and "There is no tool" not in said[-1]:
+            return said
         await asyncio.sleep(0.02)  # a server that starts needs the processor more
 
 
