@@ -37,7 +37,8 @@ console/test_app_hosts.py console/test_app_stream.py console/test_edits.py
 console/test_routes.py console/test_servers.py console/test_sessions.py
 daemon/test_relay.py
 gateway/test_*.py
-integration/test_examples.py integration/test_listings.py
+integration/test_deployment.py integration/test_examples.py integration/test_listings.py
+integration/test_readme.py
 house/test_imports.py house/test_walks.py
 security/test_asking.py security/test_changed_definitions.py security/test_identity.py
 security/test_limited_token.py security/test_model.py security/test_network.py
@@ -50,6 +51,8 @@ servers/test_transport.py
 stores/test_postgres.py stores/test_sqlite.py
 """
 """Files whose tests start servers, gateways or databases."""
+PROCESS_FIXTURES = {"postgres_url", "site"}
+"""Fixtures that start a database or build the documentation site."""
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -81,12 +84,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for patterns, mark in ((SLOW, pytest.mark.slow), (PROCESSES, pytest.mark.processes)):
             if any(item.path.match(f"tests/{pattern}") for pattern in patterns.split()):
                 item.add_marker(mark)
-        if item.get_closest_marker("slow") is not None or "postgres_url" in _list_fixtures(item):
+        if item.get_closest_marker("slow") is not None or PROCESS_FIXTURES & _list_fixtures(item):
             item.add_marker(pytest.mark.processes)
 
 
-def _list_fixtures(item: pytest.Item) -> tuple[str, ...]:
-    return tuple(getattr(item, "fixturenames", ()))
+def _list_fixtures(item: pytest.Item) -> set[str]:
+    return set(getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(wrapper=True)
