@@ -76,7 +76,7 @@ test-slow: .venv/.installed ## the tests with browsers, terminals, kills, builds
 
 quick: .venv/.installed ## unit and property tests, without any process
 	$(BIN)/python -m pytest -q --numprocesses 2 --ignore tests/adapters --ignore tests/benchmarks \
-		--ignore tests/security -m 'not processes and not slow'
+		--ignore tests/house --ignore tests/security -m 'not processes and not slow'
 
 # Valgrind counts instructions; schemathesis reads the OpenAPI document of the console.
 .venv/.fuzz: .venv/.installed

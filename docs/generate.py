@@ -295,18 +295,18 @@ def build_clients() -> str:
     """Return the page that shows how to add toolscout to each client."""
     parts = [
         "# Add toolscout to a client",
-        "`toolscout init` does this for all your clients at once and takes their servers over; see "
-        "[clients](gateway.md#clients). This page is for those who add it by hand. It is generated "
-        "from the code by `make docs`.",
-        "`uvx` comes with [uv](https://docs.astral.sh/uv/) and downloads toolscout with the first "
-        "start. If toolscout is installed, write `toolscout` for the command and `serve` as its "
-        "only argument. If a desktop program does not find `uvx`, give its whole path, which "
+        "`toolscout init` does this for all your clients at once and moves their servers behind "
+        "toolscout; see [clients](gateway.md#clients). Use this page if you prefer to edit the "
+        "files yourself. `make docs` generates it from the code.",
+        "Run `uvx --from 'toolscout[gateway]' toolscout init` or `toolscout servers add` first. "
+        "Either one writes a configuration with your servers, and no client has to wait for the "
+        "download later.",
+        "`uvx` comes with [uv](https://docs.astral.sh/uv/) and downloads toolscout when it first "
+        "starts it. If you have installed toolscout, use `toolscout` as the command and `serve` as "
+        "its only argument. If a desktop program does not find `uvx`, use its full path, which "
         "`which uvx` prints.",
-        "toolscout needs a configuration with your servers, which `toolscout init` or `toolscout "
-        "servers add` writes. Run `uvx --from 'toolscout[gateway]' toolscout init` first, so that "
-        "no client waits for the download.",
-        "If the file of a client exists, add the entry to those that it has. `SETTINGS` is "
-        "`~/.config` on Linux, `~/Library/Application Support` on macOS and `%APPDATA%` on "
+        "If the client's file already exists, add the entry to the ones that are there. `SETTINGS` "
+        "is `~/.config` on Linux, `~/Library/Application Support` on macOS and `%APPDATA%` on "
         "Windows.",
     ]
     for client in CLIENTS:

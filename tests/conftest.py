@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,7 +38,8 @@ console/test_app_hosts.py console/test_app_stream.py console/test_edits.py
 console/test_routes.py console/test_servers.py console/test_sessions.py
 daemon/test_relay.py
 gateway/test_*.py
-integration/test_examples.py integration/test_listings.py
+integration/test_deployment.py integration/test_examples.py integration/test_listings.py
+integration/test_readme.py
 house/test_imports.py house/test_walks.py
 security/test_asking.py security/test_changed_definitions.py security/test_identity.py
 security/test_limited_token.py security/test_model.py security/test_network.py
@@ -50,10 +52,12 @@ servers/test_transport.py
 stores/test_postgres.py stores/test_sqlite.py
 """
 """Files whose tests start servers, gateways or databases."""
+PROCESS_FIXTURES = {"postgres_url", "site"}
+"""Fixtures that start a database or build the documentation site."""
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("quick", settings.get_profile("steady"), max_examples=20)
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=10)
 settings.load_profile("steady")
 
 _started: list[str] = []
@@ -76,17 +80,39 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the files that `make quick` leaves out."""
+    is_left_out = _is_quick(config) and _is_listed(collection_path, SLOW + PROCESSES)
+    return True if is_left_out else None
+
+
+def _is_listed(path: Path, patterns: str) -> bool:
+    return any(path.match(f"tests/{pattern}") for pattern in patterns.split())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for patterns, mark in ((SLOW, pytest.mark.slow), (PROCESSES, pytest.mark.processes)):
-            if any(item.path.match(f"tests/{pattern}") for pattern in patterns.split()):
+            if _is_listed(item.path, patterns):
                 item.add_marker(mark)
-        if item.get_closest_marker("slow") is not None or "postgres_url" in _list_fixtures(item):
+        if _is_quick(config):
+            _limit_examples(item)
+        if item.get_closest_marker("slow") is not None or PROCESS_FIXTURES & _list_fixtures(item):
             item.add_marker(pytest.mark.processes)
 
 
-def _list_fixtures(item: pytest.Item) -> tuple[str, ...]:
-    return tuple(getattr(item, "fixturenames", ()))
+def _limit_examples(item: pytest.Item) -> None:
+    """Try no more examples of a property than the profile, whatever the test itself asks for."""
+    test = getattr(item, "obj", None)
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    if own is not None:
+        most = settings.get_profile("quick").max_examples
+        limited = settings(own, max_examples=min(most, own.max_examples))
+        vars(test)["_hypothesis_internal_use_settings"] = limited
+
+
+def _list_fixtures(item: pytest.Item) -> set[str]:
+    return set(getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -123,6 +123,7 @@ def test_an_openapi_document_is_a_server_named_like_its_file(home: Path):
     assert [(row["server"], row["name"]) for row in rows] == [("pets", "getPet")]
 
 
+@pytest.mark.processes
 def test_a_configured_server_is_started_and_asked(home: Path):
     configuration(home, {"time": TIME})
 
@@ -212,6 +213,7 @@ def test_a_difference_is_also_json_and_an_exit_code(home: Path):
     assert same.stdout == "0 added, 0 removed, 0 changed, 3 unchanged.\n"
 
 
+@pytest.mark.processes
 def test_a_configuration_can_be_compared_with_a_file(home: Path):
     config = configuration(home, {"time": TIME})
     run("import", "time", "-o", "time.json")

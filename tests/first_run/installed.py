@@ -227,7 +227,7 @@ def report(place: Environment, sizes: Mapping[str, int]) -> None:
 
 
 def write_row(label: str, figure: str) -> None:
-    sys.stdout.write(f"{label:<40}{figure}\n")
+    sys.stdout.write(f"{label:<42}{figure}\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from documents import load_script
 from foreign import lint_workflows, needs_actionlint
 
 ROOT = Path(__file__).parents[2]
@@ -88,4 +89,17 @@ def test_a_workflow_runs_on_machines_that_exist(path: Path):
 def test_whatever_a_change_must_pass_is_also_run_by_a_workflow():
     made = " ".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
 
-    assert all(f" {target}" in made for target in ("test", "test-slow", "matrix", "release"))
+    targets = ("test", "test-slow", "matrix", "release", "docs")
+    assert all(re.search(rf"run: make .*\b{target}\b", made) for target in targets)
+
+
+def test_only_the_main_branch_publishes_the_site():
+    jobs = read_workflow(ROOT / ".github/workflows/docs.yml")["jobs"]
+
+    assert jobs["publish"]["if"] == "github.ref == 'refs/heads/main'"
+    assert jobs["publish"]["needs"] == "build"
+    assert jobs["publish"]["permissions"] == {"id-token": "write", "pages": "write"}
+    [upload] = [one for one in jobs["build"]["steps"] if "pages-artifact" in one.get("uses", "")]
+    assert (
+        upload["with"]["path"] == load_script("build").BUILD.relative_to(ROOT).as_posix() + "/site"
+    )

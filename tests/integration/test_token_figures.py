@@ -6,6 +6,8 @@ One ledger: `/metrics`, `/status` and the console give the same tokens for the s
 import asyncio
 import json
 
+import pytest
+
 from console.asking import Asker, converse
 from console.fixtures import CLOCK, TALK, gateway
 from toolscout.dialects import Dialect, to_definition
@@ -13,6 +15,7 @@ from toolscout.sessions.metatools import build_meta_tools
 from toolscout.tokens import count_tokens
 
 
+@pytest.mark.processes
 def test_metrics_status_and_console_agree_after_real_traffic():
     with gateway(CLOCK) as url:
         asker = Asker(url)

@@ -301,7 +301,10 @@ def test_a_rejected_definition_stays_away_and_is_not_mentioned_again():
     assert names(approvals.check(TIME, lists(A, B))) == ["a", "b"]
 
 
-@pytest.mark.parametrize("kind", ["memory", "background", "sqlite", "postgres"])
+@pytest.mark.parametrize(
+    "kind",
+    ["memory", "background", "sqlite", pytest.param("postgres", marks=pytest.mark.processes)],
+)
 def test_who_approved_what_and_when_is_in_the_store(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ):

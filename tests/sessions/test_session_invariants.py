@@ -446,6 +446,7 @@ class ChangingDefinitionsMachine(ChangingBridgeMachine, DefinitionsMachine):
 @pytest.mark.requirement("R57")
 def test_any_sequence_keeps_the_invariants(machine: type[SessionMachine]):
     """R56, R57, R58, R60, R61, R67, R70, R72: in every mode, with servers that change or not."""
+    examples = min(25, hypothesis_settings().max_examples)  # fewer in `make quick`
     run_state_machine_as_test(
-        machine, settings=hypothesis_settings(max_examples=25, stateful_step_count=25)
+        machine, settings=hypothesis_settings(max_examples=examples, stateful_step_count=25)
     )

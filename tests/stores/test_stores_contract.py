@@ -24,9 +24,10 @@ from toolscout.stores.store import Append, Merge, Put, Store, Trim, Version
 KINDS = ("session", "usage")
 THREADS = 4
 DEADLINE = 120.0
+POSTGRES = pytest.param("postgres", marks=pytest.mark.processes)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "background"])
+@pytest.fixture(params=["memory", "sqlite", POSTGRES, "background"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made: dict[str, Callable[[], Store]] = {
         "memory": MemoryStore,
