@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -371,22 +371,23 @@ def nonsense(
 
 
 @main.command()
+@click.option("--encoder", type=click.Choice(["static", "onnx"]), default="static")
 @figures_option
 @save_option
-def skills(as_json: bool, save_file: Path | None) -> None:
+def skills(encoder: Literal["static", "onnx"], as_json: bool, save_file: Path | None) -> None:
     """Measure how well 500 skills are found, and what they cost in every prompt.
 
     \b
     Example:
-      python -m benchmarks skills
+      python -m benchmarks skills --encoder onnx
     """
     with tempfile.TemporaryDirectory() as place:
-        quality = measure_skills(Scout({"skills": write_skills(Path(place)).tools}))
+        quality = measure_skills(write_skills(Path(place)).tools, encoder=encoder)
     costs = measure_prompts()
     _print_figures(
         {"quality": list(map(asdict, quality)), "prompts": list(map(asdict, costs))},
         tabulate_skills(quality, costs),
-        command=_repeat_command("skills"),
+        command=_repeat_command("skills", encoder=[encoder]),
         as_json=as_json,
         save_file=save_file,
     )

@@ -3,18 +3,23 @@
 `skills.txt` has 500 skills, a name and a description each. `requests.txt` has 200 requests as a
 user puts them to an agent, and `queries.txt` what an agent then searches for, both written for this
 benchmark. The queries were written once, from the requests, after those had been measured.
+`hints.txt` has a line of hints for each skill, written once from names and descriptions alone.
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from toolscout.cli.tokens import GATEWAY, measure_costs
 from toolscout.evaluate.quality import RANKING_DEPTH, Table, compute_ndcg
+from toolscout.hints.hints import Hints
+from toolscout.hints.pack import digest_definition
 from toolscout.scout import Scout
 from toolscout.search.text import drop_stop_words, split_words, stem
 from toolscout.skills import SkillFolder
+from toolscout.tools import Tool
 
 FOLDER = Path(__file__).parent
 SETS = {"requests of users": "requests.txt", "queries of agents": "queries.txt"}
@@ -33,7 +38,7 @@ class SkillQuality:
     found: float
     """The share whose skill is among the first ten."""
     unshared: float
-    """The share that has no word in common with the name and description of its skill."""
+    """The share that has no word in common with the name, description and hint of its skill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +67,25 @@ def write_skills(folder: Path, count: int = SIZES[-1]) -> SkillFolder:
     return SkillFolder(folder)
 
 
-def measure_skills(scout: Scout) -> list[SkillQuality]:
-    """Search for every request of every set."""
+def measure_skills(
+    tools: Sequence[Tool], *, encoder: Literal["static", "onnx"] = "static"
+) -> list[SkillQuality]:
+    """Search for every request of every set, without hints and then with a hint on every skill."""
+    hints = dict(read_pairs("hints.txt"))
+    written = Hints()
+    scout = Scout({"skills": tools}, encoder=encoder, hints=written)
+    found = _search_all(scout, {})
+    written.add({digest_definition(tool): hints[tool.leaf] for tool in tools}, by="benchmark")
+    return found + _search_all(scout, hints)
+
+
+def _search_all(scout: Scout, hints: Mapping[str, str]) -> list[SkillQuality]:
     names = [tool.leaf for tool in scout.catalog.tools]
     groups = {name: place for place, name in enumerate(names)}
-    words = {name: _stem_words(f"{name} {text}") for name, text in read_pairs("skills.txt")}
+    words = {
+        name: _stem_words(f"{name} {text} {hints.get(name, '')}")
+        for name, text in read_pairs("skills.txt")
+    }
     found: list[SkillQuality] = []
     for title, file in SETS.items():
         pairs = read_pairs(file)
@@ -79,7 +98,7 @@ def measure_skills(scout: Scout) -> list[SkillQuality]:
         gains = [compute_ndcg(ranking, frozenset((one,)), RANKING_DEPTH) for ranking, one in both]
         found.append(
             SkillQuality(
-                name=title,
+                name=f"{title}, with hints" if hints else title,
                 requests=len(pairs),
                 ndcg=sum(gains) / len(pairs),
                 first=sum(ranking[:1] == [one] for ranking, one in both) / len(pairs),

@@ -1,6 +1,8 @@
 """What programs can do in their worker processes, and what ends them."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +29,7 @@ class Host:
 
     def __init__(self) -> None:
         self.calls: list[FunctionCall] = []
+        self.was_called = asyncio.Event()
         self.at_once = 0
         self.most_at_once = 0
 
@@ -35,6 +38,7 @@ class Host:
 
     async def answer(self, call: FunctionCall) -> object:
         self.calls.append(call)
+        self.was_called.set()
         match call.name:
             case "echo":
                 return {"arguments": list(call.arguments), **call.keywords}
@@ -208,6 +212,49 @@ def test_a_cancelled_program_leaves_the_workers_usable():
             return (await start(workers, "40 + 2", Host())).value
 
     assert asyncio.run(work()) == 42
+
+
+def test_a_cancelled_program_that_computes_does_not_keep_its_process():
+    async def work() -> object:
+        async with opened() as workers:
+            host = Host()
+            endless = start(workers, "echo(1)\nwhile True: pass", host, workers=1)
+            task = asyncio.create_task(endless)
+            await host.was_called.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return (await start(workers, "40 + 2", Host(), workers=1)).value
+
+    assert asyncio.run(work()) == 42
+
+
+EXIT = """
+import asyncio
+from toolscout.programs.workers import Workers
+from toolscout.settings import Programs
+
+async def answer(call):
+    return 1
+
+async def main():
+    workers = Workers()
+    options = Programs(enabled=True)
+    for _ in range(100):
+        await workers.run(
+            "f()", options=options, owner="me", has_function=lambda name: True, answer=answer
+        )
+    await workers.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_has_run_programs_exits_cleanly():
+    """Threads of Monty's asynchronous interface abort about every second of these processes."""
+    started = [subprocess.Popen([sys.executable, "-c", EXIT]) for _ in range(4)]
+
+    assert [process.wait(timeout=120) for process in started] == [0] * 4
 
 
 def test_one_owner_gets_half_of_the_workers_at_most():

@@ -11,12 +11,16 @@ import concurrent.futures
 import importlib
 import importlib.util
 import io
+import os
+import queue
+import signal
 import threading
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from toolscout.errors import (
@@ -124,13 +128,11 @@ class Workers:
                 "max_recursion_depth": options.recursion,
                 "max_suspensions": options.calls * LOOKUPS,
             }
-            run = _Run(monty, options, has_function, answer, is_async=has_await(code))
+            worker = _Worker(pool.checkout(script_name="program", limits=limits))
+            run = _Run(monty, worker, options, has_function, answer, is_async=has_await(code))
             try:
-                async with pool.checkout(script_name="program", limits=limits) as session:
-                    step = await session.feed_start(
-                        code, inputs=variables or {}, print_callback=printer
-                    )
-                    value = await run.finish(step)
+                step = await worker.start(code, inputs=variables or {}, print_callback=printer)
+                value = await run.finish(step)
             except monty.MontyError as error:
                 raise _explain(monty, error, options, code) from None
             except CallRaised as error:  # of the last value
@@ -140,7 +142,10 @@ class Workers:
                     raise ProgramStopped.from_busy() from None
                 raise
             finally:
-                await run.close()
+                try:
+                    await worker.close()
+                finally:
+                    await run.close()
         return Finished(value=value, printed=printer.text, dropped=printer.dropped)
 
     async def close(self) -> None:
@@ -150,7 +155,7 @@ class Workers:
             self._opening = None
         if opening is not None:
             pool = await asyncio.wrap_future(opening)
-            await pool.__aexit__(None, None, None)
+            await asyncio.to_thread(pool.__exit__, None, None, None)
 
     async def _open(self, monty: Any, options: Programs) -> Any:
         mine: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -164,7 +169,7 @@ class Workers:
     async def _start(
         self, monty: Any, options: Programs, opening: "concurrent.futures.Future[Any]"
     ) -> Any:
-        pool = monty.AsyncMonty(
+        pool = monty.Monty(
             min_processes=1,
             max_processes=options.workers,
             checkout_timeout=WAIT_SECONDS,
@@ -173,7 +178,7 @@ class Workers:
             turn_duration_limit_grace=GRACE_SECONDS,
         )
         try:
-            await pool.__aenter__()
+            await asyncio.to_thread(pool.__enter__)
         except BaseException as error:
             with self._lock:
                 self._opening = None  # the next program tries again
@@ -198,12 +203,80 @@ class Workers:
                     del self._running[owner]
 
 
+class _Worker:
+    """One process while it runs a program, and the thread that waits for it.
+
+    Monty's own asynchronous interface takes longer for each step, and its threads may abort this
+    process when it exits.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None]
+        self._work = queue.SimpleQueue()
+        self._last: asyncio.Future[Any] | None = None
+        self._pid: int | None = None
+        self._is_closed = False
+        # Not a daemon: one that comes back from Monty while Python exits aborts the process.
+        threading.Thread(target=self._serve, name="toolscout-program").start()
+
+    async def start(self, code: str, **parts: Any) -> Any:
+        """Wait for a free process and start a program; return where it stops first."""
+
+        def work() -> Any:
+            self._pid = self._session.__enter__().worker_pid
+            return None if self._is_closed else self._session.feed_start(code, **parts)
+
+        return await self.do(work)
+
+    def do(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+        """Do in the thread what may block, and return its result."""
+        self._last = self._loop.create_future()
+        self._work.put((work, self._last))
+        return self._last
+
+    async def close(self) -> None:
+        """Give the process back, or end it if the program still runs in it."""
+        self._is_closed = True
+        is_idle = self._last is None or (self._last.done() and not self._last.cancelled())
+        if not is_idle and self._pid is not None:
+            with suppress(OSError):  # it has ended already
+                os.kill(self._pid, signal.SIGTERM)
+        end = self.do(partial(self._session.__exit__, None, None, None))
+        self._work.put(None)
+        if is_idle:
+            await end
+        else:
+            end.cancel()  # the thread does it, but nobody waits
+
+    def _serve(self) -> None:
+        while (item := self._work.get()) is not None:
+            work, done = item
+            try:
+                settle = partial(_settle, done, work(), None)
+            except BaseException as error:
+                settle = partial(_settle, done, None, error)
+            with suppress(RuntimeError):  # nobody waits any more: the event loop is closed
+                self._loop.call_soon_threadsafe(settle)
+
+
+def _settle(done: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
+    if done.done():  # cancelled
+        return
+    if error is None:
+        done.set_result(value)
+    else:
+        done.set_exception(error)
+
+
 class _Run:
     """Drives one program from call to call."""
 
     def __init__(
         self,
         monty: Any,
+        worker: _Worker,
         options: Programs,
         has_function: Callable[[str], bool],
         answer: Answer,
@@ -211,6 +284,7 @@ class _Run:
         is_async: bool,
     ) -> None:
         self._monty = monty
+        self._worker = worker
         self._options = options
         self._has_function = has_function
         self._answer = answer
@@ -224,12 +298,13 @@ class _Run:
         """Answer every stop of the program; return its last value as JSON."""
         monty = self._monty
         while not isinstance(step, monty.MontyComplete):
-            if isinstance(step, monty.AsyncFunctionSnapshot):
+            if isinstance(step, monty.FunctionSnapshot):
                 step = await self._answer_call(step)
-            elif isinstance(step, monty.AsyncNameLookupSnapshot):
+            elif isinstance(step, monty.NameLookupSnapshot):
                 step = await self._look_up(step)
             else:
-                step = await step.resume(await self._settle(step.pending_call_ids))
+                results = await self._settle(step.pending_call_ids)
+                step = await self._worker.do(partial(step.resume, results))
         if self._started:  # a call that was begun must not be cut off
             await asyncio.wait(self._started.values())
         return await _copy_value(step.output)
@@ -242,7 +317,7 @@ class _Run:
 
     async def _answer_call(self, step: Any) -> Any:
         if step.is_os_function:
-            return await step.resume_not_handled()
+            return await self._worker.do(step.resume_not_handled)
         self._made += 1
         if self._made > self._options.calls:
             raise ProgramStopped.from_calls(self._options.calls)
@@ -253,22 +328,23 @@ class _Run:
                 keywords=await _copy_value(step.kwargs),
             )
         except CallRaised as error:
-            return await step.resume(_to_exception(error))
+            return await self._worker.do(partial(step.resume, _to_exception(error)))
         if self._is_async and self._has_function(call.name):
             self._promised[step.call_id] = call
-            return await step.resume({"future": ...})
-        return await step.resume(await self._make(call))
+            return await self._worker.do(partial(step.resume, {"future": ...}))
+        result = await self._make(call)
+        return await self._worker.do(partial(step.resume, result))
 
     async def _look_up(self, step: Any) -> Any:
         name = str(step.variable_name)
         if step.object_id is not None or not self._has_function(name):
-            return await step.resume()
+            return await self._worker.do(step.resume)
 
         def do_nothing() -> None:
             """Stand for a function of which the program only has the name."""
 
         do_nothing.__name__ = name
-        return await step.resume(value=do_nothing)
+        return await self._worker.do(partial(step.resume, value=do_nothing))
 
     async def _settle(self, ids: Sequence[int]) -> dict[int, Json]:
         """Start the calls that the program has made; return the results of those that have ended.

@@ -89,6 +89,10 @@ class ProgramCall:
     code: str
     milliseconds: float
 
+    def to_json(self) -> Json:
+        """Return it as replies and the store have it."""
+        return {"name": self.name, "code": self.code, "milliseconds": self.milliseconds}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRecord:
@@ -106,7 +110,8 @@ class ProgramRecord:
 
     def to_json(self) -> Json:
         """Return it as the store keeps it."""
-        return asdict(self)
+        calls = [call.to_json() for call in self.calls]
+        return asdict(replace(self, calls=())) | {"calls": calls}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,8 +382,7 @@ class ProgramRun:
         return list_calls([(name, made[name], failed[name]) for name in names])
 
     def _get_details(self) -> Json:
-        rows = [asdict(call) for call in self.calls[:KEPT_CALLS]]
-        return {"calls": rows}
+        return {"calls": [call.to_json() for call in self.calls[:KEPT_CALLS]]}
 
 
 def _bind(call: FunctionCall, names: Sequence[str], usual: str) -> Json:
