@@ -730,11 +730,11 @@ class Gateway:
         relay: Relay | None = None,
     ) -> ProgramParts:
         """Return how the calls of a program are made; the relay is asked what they ask."""
-        # An answer to a question is for the program, which waits, and not for a server.
-        update = {"request_state": None, "input_responses": None}
-        asked = params.model_copy(update=update)
 
         def forward() -> tuple[ForwardedCall, Confirm]:
+            # An answer to a question is for the program, which waits, and not for a server.
+            update = {"request_state": None, "input_responses": None}
+            asked = params.model_copy(update=update)
             forwarded = self.forward(session, context, asked, is_alone=False, relay=relay)
             return forwarded, forwarded.confirm
 

@@ -195,6 +195,11 @@ async def _read_json_text(ctx: Context, call_next: CallNext) -> HandlerResult:
 class _Server(Server[Any]):
     """Declares over every transport that its lists may change; by default the SDK does not."""
 
+    @property
+    def server_info_stamp(self) -> dict[str, Any]:
+        """The name and version in every result; the SDK makes a deep copy of more each time."""
+        return {"name": self.name, "version": self.version}
+
     def create_initialization_options(
         self,
         notification_options: NotificationOptions | None = None,

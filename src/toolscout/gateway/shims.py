@@ -6,6 +6,7 @@ Figures are medians of 400 and 600 interleaved requests on a busy machine.
 
 import asyncio
 import contextlib
+import json
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -15,18 +16,25 @@ import anyio
 import mcp_types as types
 from anyio.abc import ObjectReceiveStream
 from mcp.server import Server, runner
+from mcp.server import _streamable_http_modern as http
+from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.message import SessionMessage
+from mcp.shared.inbound import InboundModernRoute, classify_inbound_request
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp.shared.transport_context import TransportContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.propagate import get_global_textmap
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import VARIANTS
 from toolscout.gateway.middleware import PRINCIPAL, read_header
-from toolscout.schemas import Json
+from toolscout.schemas import Json, is_object
 from toolscout.servers.mcp import has_collector
 from toolscout.sessions.metatools import CALL, DESCRIBE, SEARCH
 
@@ -35,6 +43,7 @@ CALLING_TOOLS = frozenset({CALL, *VARIANTS})
 VERSION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
+ROUTING_HEADERS = (VERSION_HEADER, METHOD_HEADER, NAME_HEADER)
 HEAD_BYTES = 64 << 10
 """How much of a request's head is read before it is refused."""
 TOKEN_SECONDS = 1.0
@@ -217,6 +226,8 @@ class McpApp:
     not know of. During a call the SDK also waits in three tasks for messages to the client, for the
     client to leave and for the end. A search or a description is answered at once and needs none of
     them, and a call gets a `StreamedAnswer`. Without this, a search took 21 per cent longer.
+    `_answer_own` then takes the steps of the SDK for a request that nothing is wrong with; without
+    it, a search took NN per cent more of the event loop's time, and a call NN per cent.
     """
 
     def __init__(
@@ -227,11 +238,11 @@ class McpApp:
             max_request_body_size=max_body_bytes,
             session_idle_timeout=idle_seconds,
         )
-        own_tools = make()
-        own_tools.get_tool_input_schema = _declare_nothing
-        own_tools.middleware.insert(0, _open_answer)
+        self._server = make()
+        self._server.get_tool_input_schema = _declare_nothing
+        self._server.middleware.insert(0, _open_answer)
         self._sdk = manager(make())
-        self._own_tools = manager(own_tools, json_response=True)
+        self._own_tools: Any = manager(self._server, json_response=True)
 
     async def end_session(self, session_id: str) -> None:
         """Forget a session of the handshake era; its client can open or resume one."""
@@ -252,11 +263,88 @@ class McpApp:
         is_call = read_method(scope) == "tools/call"
         name = read_header(scope, NAME_HEADER) if is_call else None
         if name in IMMEDIATE_TOOLS:
-            await self._own_tools.handle_request(scope, receive, send)
+            await self._answer_own(scope, receive, send)
         elif name in CALLING_TOOLS:
-            await StreamedAnswer(receive, send).run(self._own_tools.handle_request, scope)
+            await StreamedAnswer(receive, send).run(self._answer_own, scope)
         else:
             await self._sdk.handle_request(scope, receive, send)
+
+    async def _answer_own(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call of one of the gateway's own tools."""
+        message = await receive()
+        asked = _read_call(scope, message)
+        if asked is None:
+            await self._own_tools.handle_request(scope, _replay(message, receive), send)
+            return
+        number, params, route = asked
+        request = Request(scope, receive)
+        connection = Connection.from_envelope(
+            route.protocol_version, route.client_info, route.client_capabilities
+        )
+        sdk: Any = http
+        channel = sdk._SingleExchangeDispatchContext(
+            transport=TransportContext(
+                kind="streamable-http", can_send_request=False, headers=request.headers
+            ),
+            request_id=number,
+            message_metadata=ServerMessageMetadata(request_context=request),
+            progress_token=progress_token_from_params(params),
+        )
+        kernel = runner.ServerRunner(self._server, connection, self._own_tools._lifespan_state)
+        try:
+            result = await kernel.on_request(channel, "tools/call", params)
+        except Exception as error:
+            failure = runner.modern_error_data(error)
+            answer = types.JSONRPCError(jsonrpc="2.0", id=number, error=failure)
+            await sdk._write(answer, scope, receive, send)
+            return
+        finally:
+            # The gateway adds no callback that waits, so nothing has to be shielded.
+            await connection.exit_stack.aclose()
+        answer = {"jsonrpc": "2.0", "id": number, "result": result}
+        try:
+            body = to_json(answer)
+        except ValueError:  # a text with half a character
+            body = json.dumps(answer).encode()
+        length = (b"content-length", b"%d" % len(body))
+        headers = [(b"content-type", b"application/json"), length]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _read_call(scope: Scope, message: Message) -> tuple[Any, Json, Any] | None:
+    """Return the id, the parameters and the envelope of a call; None if the SDK has to judge it.
+
+    It does so if the body comes in parts or has an unknown length, and if anything is wrong.
+    """
+    names = [key for key, _ in scope["headers"] if key in ROUTING_HEADERS]
+    accepted = read_header(scope, b"accept") or ""
+    is_plain = len(names) == len(ROUTING_HEADERS) and "application/json" in accepted
+    has_body = message["type"] == "http.request" and not message.get("more_body")
+    if not is_plain or not has_body or read_header(scope, b"content-length") is None:
+        return None
+    try:
+        asked: Any = from_json(message["body"])
+    except ValueError:
+        return None
+    if not is_object(asked) or asked.get("jsonrpc") != "2.0" or not is_object(asked.get("params")):
+        return None
+    number = asked.get("id")
+    if type(number) not in (int, str):
+        return None
+    headers = {name.decode(): read_header(scope, name) or "" for name in ROUTING_HEADERS}
+    route = classify_inbound_request(asked, headers=headers)
+    return (number, asked["params"], route) if isinstance(route, InboundModernRoute) else None
+
+
+def _replay(message: Message, receive: Receive) -> Receive:
+    """Return a `receive` that returns a message again before those that follow."""
+    left = [message]
+
+    async def receive_again() -> Message:
+        return left.pop() if left else await receive()
+
+    return receive_again
 
 
 class StreamedAnswer:

@@ -500,6 +500,9 @@ class Pool:
 
     async def _open_for_call(self, server: ServerState, relay: Relay | None) -> Connection:
         """Do the same as `_open`, but do not make a call wait for a long installation."""
+        connection = server.connection
+        if connection is not None and not connection.ended.is_set():
+            return connection  # which needs no time limit
         while True:
             try:
                 async with asyncio.timeout(server.config.start_seconds):

@@ -295,17 +295,20 @@ class CallSlot:
         self._wake()
         self._release()
 
-    @asynccontextmanager
-    async def limit(self, seconds: float) -> AsyncGenerator[None]:
-        """Raise `TimeoutError` after some seconds, not counting those spent at rest."""
+    def limit(self, seconds: float) -> "_Limit":
+        """Return a context that raises `TimeoutError` after some seconds, without those at rest."""
+        return _Limit(self, seconds)
+
+    def start_clock(self, seconds: float) -> asyncio.Timeout:
+        """Return the clock of the call; while the call rests, it stands still."""
         # A server may have a question open since its start.
-        async with asyncio.timeout(None if self._is_resting else seconds) as clock:
-            self._clock = clock
-            self._seconds_left = seconds
-            try:
-                yield
-            finally:
-                self._clock = None
+        self._clock = asyncio.timeout(None if self._is_resting else seconds)
+        self._seconds_left = seconds
+        return self._clock
+
+    def stop_clock(self) -> None:
+        """Forget the clock of the call."""
+        self._clock = None
 
     def wrap_relay(self, relay: Relay | None) -> Relay | None:
         """Return a relay that lets the call rest while it asks a question."""
@@ -355,6 +358,21 @@ class CallSlot:
         if self._has_slot:
             self._has_slot = False
             self._slots.release(self._caller)
+
+
+class _Limit:
+    """The time limit of a call. A class, because a generator for each call would cost more."""
+
+    def __init__(self, slot: CallSlot, seconds: float) -> None:
+        self._slot = slot
+        self._clock = slot.start_clock(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._clock.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        self._slot.stop_clock()
+        return await self._clock.__aexit__(*error)
 
 
 class _RestingRelay:

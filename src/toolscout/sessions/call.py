@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar, cast
 
 from toolscout import errors
@@ -69,6 +69,7 @@ SHOWN_UNPICKED = 2_000
 """Characters of a result that is shown whole where nothing could be picked from it."""
 LEAST_SHARE = 100
 """Tokens that each of several results may have, however short the reply."""
+KINDS_REMEMBERED = 64
 NOTE_TOKENS = 60
 """Room for how to read on."""
 
@@ -427,11 +428,16 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
 async def _invoke(work: Callable[[], object], function: Callable[..., object]) -> object:
     """Run a function; one that is not asynchronous gets a thread, so that nothing waits."""
     # An object that is called like a function has a method that tells.
-    call = getattr(function, "__call__", None)  # noqa: B004 - whether there is one is not asked
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+    if _has_async_call(type(function)) or inspect.iscoroutinefunction(function):
         return await cast("Awaitable[object]", work())
     value = await run_in_thread(work)
     return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
+
+
+@lru_cache(maxsize=KINDS_REMEMBERED)
+def _has_async_call(kind: type) -> bool:
+    """Tell whether calling an object of a class runs an asynchronous method."""
+    return inspect.iscoroutinefunction(getattr(kind, "__call__", None))  # noqa: B004
 
 
 def _pick(
