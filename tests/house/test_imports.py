@@ -44,7 +44,7 @@ ORDERS = {
         requests
     """,
     "toolscout.search": """
-        hits text vectors
+        hits text
         fusion lexical question translate
         shard
         build

@@ -37,6 +37,7 @@ from toolscout.search import lexical, text
 from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings, find_entries
 from toolscout.search.shard import (
     Mask,
+    Neighbours,
     Shard,
     SpellingTable,
     State,
@@ -53,7 +54,6 @@ from toolscout.search.text import (
     split_words,
     stem,
 )
-from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
 LAYOUT = 4

@@ -38,7 +38,7 @@ from toolscout.search.fusion import (
 from toolscout.search.hits import Why
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.question import Question, read_question
-from toolscout.search.shard import Mask, Shard, State, group_by_shard
+from toolscout.search.shard import Mask, Shard, State, compare_vectors, group_by_shard
 from toolscout.search.text import (
     OPPOSITES,
     STOP_WORDS,
@@ -49,7 +49,6 @@ from toolscout.search.text import (
     stem_name,
 )
 from toolscout.search.translate import Lexicon
-from toolscout.search.vectors import compare_vectors
 from toolscout.tools import Tool
 
 _HINT = np.uint8(Field.HINT.bit)
