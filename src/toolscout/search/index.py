@@ -150,13 +150,9 @@ def _mask_word(state: State, token: str) -> Mask:
     parts = split_token(token)
     whole = "".join(parts)
     if whole != token.casefold():  # overlapping pairs of characters
-        numbers = [state.find(stem(part)) for part in parts]
-        masks = [np.False_ if n is None else _mask_given(state, n) for n in numbers]
+        masks = [_mask_given(state, stem(part)) for part in parts]
         return np.logical_and.reduce(np.broadcast_arrays(state.open, *masks))
-    number = state.find(stem(whole))
-    mask = np.zeros(len(state.open), np.bool_)
-    if number is not None:
-        mask = _mask_given(state, number)
+    mask = _mask_given(state, stem(whole))
     splits = {parts, *((whole[:at], whole[at:]) for at in range(1, len(whole)))} - {(whole,)}
     for split in splits:
         fields = _find_fields(state, [word for word in split if word not in STOP_WORDS])
@@ -168,11 +164,13 @@ def _mask_word(state: State, token: str) -> Mask:
     return mask
 
 
-def _mask_given(state: State, number: int) -> Mask:
+def _mask_given(state: State, term: str) -> Mask:
     """Return the places whose tools have a term in the definition or in a hint given with them."""
+    number = state.find(term)
+    if number is None:
+        return np.zeros(len(state.open), np.bool_)
     fields = state.find_fields(number)
     mask = (fields & DEFINITION_FIELDS) > 0
-    term = state.vocabulary.terms[number]
     hinted: list[int] = np.flatnonzero(fields == Field.HINT.bit).tolist()
     for place in hinted:
         given = state.tools[place].hint
@@ -381,10 +379,14 @@ class Index:
         if asked.required and self._encoder is None:
             # A tool may be admitted for another spelling of its only word, which scores nothing.
             judged += state.sort_by_name(np.flatnonzero(mask))[:limit]
-        wanted = limit + len(exact)
-        ranking, swap = self._ranker.rank_corrected(
-            state, text, mask, wanted, also=judged, last=last
-        )
+
+        def rank(text: str, swap: Mapping[str, str]) -> Ranking:
+            wanted = limit + len(exact)
+            return self._ranker.rank(
+                state, text, mask, wanted=wanted, also=judged, last=last, swap=swap
+            )
+
+        ranking, swap = self._ranker.rank_corrected(rank, text, int(np.count_nonzero(mask)))
         if not (exact or swap):
             exact = find_spelt_out(state, ranking)
         return _build_result(state, asked, ranking, exact, limit, swap)

@@ -6,7 +6,7 @@ scores. Every sum stays within the column of one candidate, in an order that doe
 others, so that equal catalogues give bit-identical results whatever their history.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import log
 from operator import mul
@@ -408,11 +408,11 @@ def _find_best_places(scores: Floats, places: NDArray[np.int64], count: int) -> 
     if len(places) <= count:
         return places
     if len(places) == len(scores):
-        return _find_best_rows(scores, count)
-    return places.take(_find_best_rows(scores.take(places), count))
+        return find_best_rows(scores, count)
+    return places.take(find_best_rows(scores.take(places), count))
 
 
-def _find_best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
+def find_best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
     """Return the rows of the `count` highest scores, and all that tie with the last one."""
     if len(scores) <= 16 * count:
         return (scores >= _find_cut(scores, count)).nonzero()[0]
@@ -437,7 +437,7 @@ def find_best(
     """Return the rows of the `count` best places; ties at the cut are broken by name."""
     if len(places) <= count:
         return np.arange(len(places))
-    best_rows = _find_best_rows(scores, count)
+    best_rows = find_best_rows(scores, count)
     if len(best_rows) > count:
         cut = scores[best_rows].min()
         above = (scores > cut).nonzero()[0]
@@ -477,6 +477,8 @@ ASKED_WORDS = 64
 class Ranking(NamedTuple):
     """The candidates of one question, with the evidence for each."""
 
+    state: State
+    """What the places belong to."""
     question: Question
     places: NDArray[np.int64]
     evidence: Doubles
@@ -497,6 +499,10 @@ class Ranking(NamedTuple):
     def top_chance(self) -> float:
         """How likely the likeliest candidate is the wanted tool; 0 if there is no candidate."""
         return max(self.chances, default=0.0)
+
+
+Rank = Callable[[str, Mapping[str, str]], Ranking]
+"""Ranks a text in which some words, the keys of the mapping, are read as others."""
 
 
 class Ranker:
@@ -521,25 +527,19 @@ class Ranker:
         self._questions = questions
 
     def rank_corrected(
-        self,
-        state: State,
-        text: str,
-        mask: Mask,
-        wanted: int,
-        *,
-        also: Sequence[int] = (),
-        last: Mask | None = None,
+        self, rank: Rank, text: str, tools: int
     ) -> tuple[Ranking, Mapping[str, str]]:
         """Return the best ranking of a text and the words that were replaced to get it.
 
-        The other arguments are those of `rank`.
+        `rank` ranks a text with some of its words replaced, among that many tools.
         """
-        ranking = self.rank(state, text, mask, wanted=wanted, also=also, last=last)
+        ranking = rank(text, {})
+        state = ranking.state
         read: Mapping[str, str] = {}
         if ranking.question.unknown:
             english, read = self._translate(state, ranking.question)
             if read:
-                better = self.rank(state, english, mask, wanted=wanted, also=also, last=last)
+                better = rank(english, {})
                 if better.top_chance > ranking.top_chance:
                     return better, read
             swap: Mapping[str, str] = {}
@@ -547,13 +547,11 @@ class Ranker:
                 unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
                 swap = find_corrections(unknown, state.live_words)
             if swap:
-                better = self.rank(
-                    state, text, mask, wanted=wanted, also=also, last=last, swap=swap
-                )
+                better = rank(text, swap)
                 if better.top_chance > ranking.top_chance:
                     return better, swap
-        if not read and self._is_nonsense(ranking, int(np.count_nonzero(mask))):
-            return self.rank(state, text, np.zeros_like(mask)), {}
+        if not read and self._is_nonsense(ranking, tools):
+            return self.rank(state, text, np.zeros_like(state.open)), {}
         return ranking, {}
 
     def _is_nonsense(self, ranking: Ranking, tools: int) -> bool:
@@ -653,7 +651,7 @@ class Ranker:
             chances = _join_groups(*groups, shown)[:wanted]
             worth = min(sum(shown), wanted)
         return Ranking(
-            question, places, table.T, fusion, scores, order, total, best, chances, worth
+            state, question, places, table.T, fusion, scores, order, total, best, chances, worth
         )
 
     def _find_candidates(
