@@ -50,7 +50,7 @@ ORDERS = {
         build
         rank
         index
-        feedback
+        feedback postgres
     """,
     "toolscout.calls": """
         cut effort outcome shapes

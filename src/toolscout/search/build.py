@@ -125,14 +125,22 @@ class Writer:
 
     def build(self, tools: Sequence[Tool], stored: Stored | None = None) -> State:
         """Return the state of a catalogue with these tools, reusing what is stored of them."""
-        found = {server: find_shared_lines(own) for server, own in _group_by_server(tools).items()}
-        self._shared = {server: lines for server, lines in found.items() if lines}
+        self.share(tools)
         known = self._restore(tools, stored) if stored else None
         if known is None:
             return self._build_first(self._build_shard(tools, self._shared))
         state = self._build_first(known)
         new = [tool for tool in tools if tool.name not in known.rows]
         return self.change(state, new, ()) if new else state
+
+    def share(self, tools: Sequence[Tool]) -> None:
+        """Note which lines the tools of each server share; these are all tools of their servers."""
+        found = {server: find_shared_lines(own) for server, own in _group_by_server(tools).items()}
+        self._shared = {server: lines for server, lines in found.items() if lines}
+
+    def store(self, tools: Sequence[Tool]) -> Stored:
+        """Return some tools in the form that is stored, without what their servers' tools share."""
+        return self.export(self._build_first(self._build_shard(tools, self._shared)))
 
     def change(self, state: State, added: Sequence[Tool], removed: Sequence[Tool]) -> State:
         """Return a state with some tools added and some removed."""
@@ -207,7 +215,7 @@ class Writer:
         used_words: list[int] = words.tolist()
         return Stored(
             encoder=self._cache.encoder.name if self._cache else "",
-            fingerprints=tuple(map(self._mark, shard.tools)),
+            fingerprints=tuple(map(self.mark, shard.tools)),
             keys=shard.keys,
             terms=tuple(self._vocabulary.terms[number] for number in used_terms),
             words=tuple(state.words[number] for number in used_words),
@@ -232,7 +240,7 @@ class Writer:
             self._cache.hold(stored.keys, stored.vectors)
             if hint_vectors is not None:
                 self._hold_hints(stored.hint_keys, hint_vectors)
-        by_fingerprint = {self._mark(tool): tool for tool in tools}
+        by_fingerprint = {self.mark(tool): tool for tool in tools}
         found = [by_fingerprint.get(fingerprint) for fingerprint in stored.fingerprints]
         mask = np.array([tool is not None for tool in found], np.bool_)
         if not mask.any():
@@ -255,7 +263,7 @@ class Writer:
             return self._add_neighbours(merge_shards([whole], [mask]))
         return self._add_neighbours(whole, stored.neighbours)
 
-    def _mark(self, tool: Tool) -> str:
+    def mark(self, tool: Tool) -> str:
         """Return what tells whether a row is still that of a tool."""
         indexed = drop_lines(tool, self._shared.get(tool.server, frozenset()))
         own = "" if indexed is tool else hash_text(indexed.description)

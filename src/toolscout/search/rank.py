@@ -522,7 +522,8 @@ class Ranker:
         family = encoder.family if encoder else ""
         self._encoder = encoder
         self._fusion = fusion or choose_fusion(family)
-        self._latin_only = family in LATIN_FAMILIES
+        self.latin_only = family in LATIN_FAMILIES
+        """Whether the encoder sees only noise in other scripts."""
         self._word_vectors = word_vectors
         self._questions = questions
 
@@ -579,7 +580,7 @@ class Ranker:
 
     def _translate(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
         """Return a question's text in English, and its foreign words with their translations."""
-        if self._encoder is not None and not self._latin_only:
+        if self._encoder is not None and not self.latin_only:
             return "", {}  # an encoder that may know the language needs no help
         foreign = [stem(word) for word in question.words if not word.isascii()]
         if len(state.number_terms(foreign)) > KNOWN_SHARE * len(foreign):
@@ -591,7 +592,7 @@ class Ranker:
         lexicon = Lexicon.load()
         read = lexicon.find_foreign(question.text, is_unknown)
         # Related languages share words with English, but English text has English stop words.
-        if _is_latin(question.text) and len(read) < sum(
+        if is_latin(question.text) and len(read) < sum(
             w in STOP_WORDS for w in split_words(question.text)
         ):
             return "", {}
@@ -668,9 +669,7 @@ class Ranker:
             lexical *= mask
         matched = int(np.count_nonzero(lexical > 0))  # much faster on booleans than on floats
         # An encoder trained on English sees only noise in other scripts; matching words are better.
-        if self._questions is None or (
-            matched and self._latin_only and not _is_latin(question.text)
-        ):
+        if self._questions is None or (matched and self.latin_only and not is_latin(question.text)):
             found = lexical.nonzero()[0]
             places = found[find_best(state, lexical[found], found, count=count)]
             return np.union1d(places, also) if also else places, None, matched
@@ -761,7 +760,7 @@ def _sort_by_score(
     return np.array(by_name), ranked
 
 
-def _is_latin(text: str) -> bool:
+def is_latin(text: str) -> bool:
     """Tell whether most letters of a text are Latin."""
     if text.isascii():
         return True
