@@ -812,32 +812,32 @@ class PostgresIndex:
     def _read(self, work: Callable[[Snapshot], _T]) -> _T:
         """Do some work with one snapshot of the catalogue."""
 
-        def run(connection: Connection) -> _T:
-            cursor = connection.execute(self._database.build(_BEGIN))
-            snapshot = None
-            try:
-                cursor.nextset()
-                cursor.nextset()
-                row = cursor.fetchone()
-                assert row is not None, "opening has written it"
-                tables = self._tables
-                if tables.version != row[0]:
-                    tables = self._read_tables(connection, *row)
-                snapshot = Snapshot(
-                    self._database,
-                    connection,
-                    tables,
-                    self._terms,
-                    self._cache,
-                    self._encoder.leading if self._encoder else 0,
-                )
-                return work(snapshot)
-            finally:
-                if snapshot is not None:
-                    snapshot.close()
-                connection.rollback()
+        return self._database.run(lambda connection: self._read_with(connection, work), TRIES)
 
-        return self._database.run(run, TRIES)
+    def _read_with(self, connection: Connection, work: Callable[[Snapshot], _T]) -> _T:
+        cursor = connection.execute(self._database.build(_BEGIN))
+        snapshot = None
+        try:
+            cursor.nextset()
+            cursor.nextset()
+            row = cursor.fetchone()
+            assert row is not None, "opening has written it"
+            tables = self._tables
+            if tables.version != row[0]:
+                tables = self._read_tables(connection, *row)
+            snapshot = Snapshot(
+                self._database,
+                connection,
+                tables,
+                self._terms,
+                self._cache,
+                self._encoder.leading if self._encoder else 0,
+            )
+            return work(snapshot)
+        finally:
+            if snapshot is not None:
+                snapshot.close()
+            connection.rollback()
 
     def _read_tables(
         self, connection: Connection, version: int, count: int, places: int, hinted: int
