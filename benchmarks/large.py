@@ -9,6 +9,7 @@ Run as `python -m benchmarks.large search|exact URL FILE`, it does the last two 
 a file.
 """
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -113,7 +114,8 @@ def vary_servers(tools: Sequence[Tool], size: int) -> Iterator[tuple[str, list[T
 def _vary_tool(tool: Tool, server: str, random: Random | None) -> Tool:
     moved = tool.move_to(server)
     if tool.name != tool.move_to(tool.server).name:  # a name that was made unique
-        moved = replace(moved, name=f"{moved.name[:52]}_{tool.fingerprint[:10]}")
+        ending = hashlib.sha256(f"{server} {tool.name}".encode()).hexdigest()[:12]
+        moved = replace(moved, name=f"{moved.name[:50]}_{ending}")
     if random is None:
         return moved
     words: list[str] = []

@@ -74,13 +74,13 @@ def sample() -> Catalog:
     )
 
 
-Build = Callable[[Catalog, EncoderChoice], Index | PostgresIndex]
+MakeIndex = Callable[[Catalog, EncoderChoice], Index | PostgresIndex]
 
 
 @pytest.fixture(
     scope="module", params=["memory", pytest.param("postgres", marks=pytest.mark.processes)]
 )
-def build(request: pytest.FixtureRequest) -> Iterator[Build]:
+def make_index(request: pytest.FixtureRequest) -> Iterator[MakeIndex]:
     """Give what makes an index of each kind: all of them keep the same contract."""
     opened: list[PostgresIndex] = []
 
@@ -105,13 +105,13 @@ def build_in_memory(catalog: Catalog, encoder: EncoderChoice) -> Index:
 
 
 @pytest.fixture(scope="module")
-def lexical(build: Build) -> Index | PostgresIndex:
-    return build(sample(), None)
+def lexical(make_index: MakeIndex) -> Index | PostgresIndex:
+    return make_index(sample(), None)
 
 
 @pytest.fixture(scope="module")
-def semantic(build: Build) -> Index | PostgresIndex:
-    return build(sample(), "static")
+def semantic(make_index: MakeIndex) -> Index | PostgresIndex:
+    return make_index(sample(), "static")
 
 
 @pytest.fixture(params=["words", "vectors"])
@@ -120,8 +120,8 @@ def index(request: pytest.FixtureRequest, lexical: Index, semantic: Index) -> In
 
 
 @pytest.fixture(scope="module")
-def demo(build: Build) -> Index | PostgresIndex:
-    return build(load_demo_catalog(), "static")
+def demo(make_index: MakeIndex) -> Index | PostgresIndex:
+    return make_index(load_demo_catalog(), "static")
 
 
 # Selection

@@ -140,7 +140,8 @@ class Writer:
 
     def store(self, tools: Sequence[Tool]) -> Stored:
         """Return some tools in the form that is stored, without what their servers' tools share."""
-        return self.export(self._build_first(self._build_shard(tools, self._shared)))
+        shard = self._build_shard(tools, self._shared)
+        return self._export_shard(shard, self._words.words, ())
 
     def change(self, state: State, added: Sequence[Tool], removed: Sequence[Tool]) -> State:
         """Return a state with some tools added and some removed."""
@@ -209,16 +210,21 @@ class Writer:
             shard = state.shards[0]
         else:
             shard = merge_shards(state.shards, state.alive)
+        return self._export_shard(shard, state.words, tuple(map(self.mark, shard.tools)))
+
+    def _export_shard(
+        self, shard: Shard, known_words: Sequence[str], marks: tuple[str, ...]
+    ) -> Stored:
         terms, postings_terms = np.unique(shard.postings.terms, return_inverse=True)
         words, name_words = np.unique(shard.name_words, return_inverse=True)
         used_terms: list[int] = terms.tolist()
         used_words: list[int] = words.tolist()
         return Stored(
             encoder=self._cache.encoder.name if self._cache else "",
-            fingerprints=tuple(map(self.mark, shard.tools)),
+            fingerprints=marks,
             keys=shard.keys,
             terms=tuple(self._vocabulary.terms[number] for number in used_terms),
-            words=tuple(state.words[number] for number in used_words),
+            words=tuple(known_words[number] for number in used_words),
             postings=replace(shard.postings, terms=postings_terms.astype(np.int32)),
             name_starts=shard.name_starts,
             name_words=name_words.astype(np.int32),

@@ -109,9 +109,13 @@ COMPARED_NAMES = 20_000
 """Up to this many names, all are compared with a misspelt one."""
 NEIGHBOURS_FROM = 20_000
 """From this many tools on, vectors have an approximate index."""
+LINKS = 12
+"""Of each vector in that index, and among how many near ones they are chosen."""
+LINKED_AMONG = 40
 LOADED_AT_ONCE = 20_000
 WRITE_SECONDS = 3_600.0
 POOL_SIZE = 8
+COPIED_BYTES = 1 << 18
 TRIES = 2
 START_CHARS = 64
 KNOWN_TERMS = 50_000
@@ -1434,7 +1438,8 @@ class PostgresIndex:
                         cast(
                             "LiteralString",
                             f"CREATE INDEX IF NOT EXISTS tools_{column} ON {{schema}}.tools "
-                            f"USING hnsw ({column} halfvec_ip_ops) WHERE {where}",
+                            f"USING hnsw ({column} halfvec_ip_ops) "
+                            f"WITH (m = {LINKS}, ef_construction = {LINKED_AMONG}) WHERE {where}",
                         )
                     )
                 )
@@ -1511,10 +1516,13 @@ class Change:
         """Add rows of values in PostgreSQL's binary form."""
         copy = cast("LiteralString", f"COPY {{schema}}.{table} FROM STDIN (FORMAT BINARY)")
         with self._connection.cursor().copy(self._database.build(copy)) as file:
-            file.write(b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0))
+            waiting = bytearray(b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0))
             for row in rows:
-                file.write(_pack_row(row))
-            file.write(struct.pack(">h", -1))
+                waiting += _pack_row(row)
+                if len(waiting) >= COPIED_BYTES:
+                    file.write(waiting)
+                    waiting = bytearray()
+            file.write(waiting + struct.pack(">h", -1))
 
     def _number_servers(self, servers: Iterable[str]) -> dict[str, int]:
         """Return the numbers of servers, and give new ones a number."""
