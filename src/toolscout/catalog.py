@@ -216,14 +216,14 @@ class Catalog:
         stay and do not count as changed. `summary` says in a few words what the server is for.
         `held` are tools that wait for approval; the catalogue does not contain them.
         """
-        wanted = _collect_tools(server, tools)
+        wanted = collect_tools(server, tools)
         with self._lock:  # before the change, so that a held tool is never unknown in between
             self._held[server] = {tool.name: tool for tool in held}
         self._change(server, wanted, keep_others=False, summary=summary)
 
     def add(self, server: str, tools: Iterable[object]) -> None:
         """Add tools to a server, replacing those of the same name."""
-        self._change(server, _collect_tools(server, tools), keep_others=True)
+        self._change(server, collect_tools(server, tools), keep_others=True)
 
     def remove(self, server: str, names: Iterable[str] | None = None) -> None:
         """Remove a server, or some of its tools by exposed name or leaf; ignores unknown ones."""
@@ -282,7 +282,7 @@ class Catalog:
             for name, tool in wanted.items():
                 old = self._tools.get(name)
                 if old is not None and name not in mine:
-                    raise _make_collision(old, tool)
+                    raise make_collision(old, tool)
                 if old is None or _is_changed(old, tool):
                     added.append(tool)
                     removed += [] if old is None else [old]
@@ -477,7 +477,8 @@ def _group_by_server(given: object) -> Mapping[str, Iterable[object]]:
     return by_server
 
 
-def _collect_tools(server: str, tools: Iterable[object]) -> dict[str, Tool]:
+def collect_tools(server: str, tools: Iterable[object]) -> dict[str, Tool]:
+    """Return the tools of a server by exposed name, whatever form they were given in."""
     listed = list(tools)
     pace = Pace(len(listed))
     wanted: dict[str, Tool] = {}
@@ -487,7 +488,7 @@ def _collect_tools(server: str, tools: Iterable[object]) -> dict[str, Tool]:
         if tool.kind == INTERNAL_KIND:
             continue
         if tool.name in wanted:
-            raise _make_collision(wanted[tool.name], tool)
+            raise make_collision(wanted[tool.name], tool)
         wanted[tool.name] = tool
     return wanted
 
@@ -517,7 +518,8 @@ def _check_home(tool: Tool, server: str) -> Tool:
     return tool
 
 
-def _make_collision(first: Tool, second: Tool) -> DuplicateTool:
+def make_collision(first: Tool, second: Tool) -> DuplicateTool:
+    """Return the error for two tools of one exposed name."""
     return DuplicateTool(
         second.name, first=(first.server, first.leaf), second=(second.server, second.leaf)
     )

@@ -44,13 +44,13 @@ ORDERS = {
         requests
     """,
     "toolscout.search": """
-        hits text vectors
+        hits text
         fusion lexical question translate
         shard
         build
         rank
         index
-        feedback
+        feedback postgres
     """,
     "toolscout.calls": """
         cut effort outcome shapes

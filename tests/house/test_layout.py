@@ -33,6 +33,7 @@ SAME_CONCEPT = {
     "events": "the event stream, and the page's feed of it",
     "gateway": "the gateway and its part of the configuration",
     "hints": "the hints of tools, and the command that shows and writes them",
+    "postgres": "the store and the index that are kept in PostgreSQL",
     "replay": "replaying recorded queries, and the command",
     "edits": "changes of a configuration file, and the console that makes them",
     "search": "the verb of a session, its command and its page in the console",

@@ -1,5 +1,6 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from toolscout.search import build
 from toolscout.search.hits import Confidence, Hit, Missing, Result
 from toolscout.search.index import EncoderChoice, Index
 from toolscout.search.lexical import Floats
+from toolscout.search.postgres import PostgresIndex
 from toolscout.search.rank import CANDIDATES, ROUGH_CANDIDATES, Similarities
 from toolscout.tools import Effect, Tool
 
@@ -72,14 +74,44 @@ def sample() -> Catalog:
     )
 
 
-@pytest.fixture(scope="module")
-def lexical() -> Index:
-    return Index(sample(), encoder=None)
+MakeIndex = Callable[[Catalog, EncoderChoice], Index | PostgresIndex]
+
+
+@pytest.fixture(
+    scope="module", params=["memory", pytest.param("postgres", marks=pytest.mark.processes)]
+)
+def make_index(request: pytest.FixtureRequest) -> Iterator[MakeIndex]:
+    """Give what makes an index of each kind: all of them keep the same contract."""
+    opened: list[PostgresIndex] = []
+
+    def open_postgres(catalog: Catalog, encoder: EncoderChoice) -> PostgresIndex:
+        url = request.getfixturevalue("postgres_url")
+        schema = f"contract_{len(opened)}_{uuid4().hex[:8]}"
+        index = PostgresIndex(url, schema=schema, encoder=encoder, pool_size=2)
+        opened.append(index)
+        by_server: dict[str, list[Tool]] = {}
+        for tool in catalog:
+            by_server.setdefault(tool.server, []).append(tool)
+        index.load(by_server.items())
+        return index
+
+    yield open_postgres if request.param == "postgres" else build_in_memory
+    for index in opened:
+        index.close()
+
+
+def build_in_memory(catalog: Catalog, encoder: EncoderChoice) -> Index:
+    return Index(catalog, encoder=encoder)
 
 
 @pytest.fixture(scope="module")
-def semantic() -> Index:
-    return Index(sample())
+def lexical(make_index: MakeIndex) -> Index | PostgresIndex:
+    return make_index(sample(), None)
+
+
+@pytest.fixture(scope="module")
+def semantic(make_index: MakeIndex) -> Index | PostgresIndex:
+    return make_index(sample(), "static")
 
 
 @pytest.fixture(params=["words", "vectors"])
@@ -88,8 +120,8 @@ def index(request: pytest.FixtureRequest, lexical: Index, semantic: Index) -> In
 
 
 @pytest.fixture(scope="module")
-def demo() -> Index:
-    return Index(load_demo_catalog())
+def demo(make_index: MakeIndex) -> Index | PostgresIndex:
+    return make_index(load_demo_catalog(), "static")
 
 
 # Selection

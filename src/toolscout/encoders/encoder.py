@@ -6,7 +6,7 @@ OpenAI-compatible service, `CallableEncoder` wraps a function and `Blended` comb
 
 For the index, vectors are rounded to a grid on which every dot product is exact in 32 bits, and
 `VectorCache` makes sure that no text is encoded twice. How vectors are compared is left to
-`search/vectors.py`.
+`search/shard.py`.
 """
 
 import hashlib

@@ -37,6 +37,7 @@ from toolscout.search import lexical, text
 from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings, find_entries
 from toolscout.search.shard import (
     Mask,
+    Neighbours,
     Shard,
     SpellingTable,
     State,
@@ -53,7 +54,6 @@ from toolscout.search.text import (
     split_words,
     stem,
 )
-from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
 LAYOUT = 4
@@ -125,14 +125,23 @@ class Writer:
 
     def build(self, tools: Sequence[Tool], stored: Stored | None = None) -> State:
         """Return the state of a catalogue with these tools, reusing what is stored of them."""
-        found = {server: find_shared_lines(own) for server, own in _group_by_server(tools).items()}
-        self._shared = {server: lines for server, lines in found.items() if lines}
+        self.share(tools)
         known = self._restore(tools, stored) if stored else None
         if known is None:
             return self._build_first(self._build_shard(tools, self._shared))
         state = self._build_first(known)
         new = [tool for tool in tools if tool.name not in known.rows]
         return self.change(state, new, ()) if new else state
+
+    def share(self, tools: Sequence[Tool]) -> None:
+        """Note which lines the tools of each server share; these are all tools of their servers."""
+        found = {server: find_shared_lines(own) for server, own in _group_by_server(tools).items()}
+        self._shared = {server: lines for server, lines in found.items() if lines}
+
+    def store(self, tools: Sequence[Tool]) -> Stored:
+        """Return some tools in the form that is stored, without what their servers' tools share."""
+        shard = self._build_shard(tools, self._shared)
+        return self._export_shard(shard, self._words.words, ())
 
     def change(self, state: State, added: Sequence[Tool], removed: Sequence[Tool]) -> State:
         """Return a state with some tools added and some removed."""
@@ -201,16 +210,21 @@ class Writer:
             shard = state.shards[0]
         else:
             shard = merge_shards(state.shards, state.alive)
+        return self._export_shard(shard, state.words, tuple(map(self.mark, shard.tools)))
+
+    def _export_shard(
+        self, shard: Shard, known_words: Sequence[str], marks: tuple[str, ...]
+    ) -> Stored:
         terms, postings_terms = np.unique(shard.postings.terms, return_inverse=True)
         words, name_words = np.unique(shard.name_words, return_inverse=True)
         used_terms: list[int] = terms.tolist()
         used_words: list[int] = words.tolist()
         return Stored(
             encoder=self._cache.encoder.name if self._cache else "",
-            fingerprints=tuple(map(self._mark, shard.tools)),
+            fingerprints=marks,
             keys=shard.keys,
             terms=tuple(self._vocabulary.terms[number] for number in used_terms),
-            words=tuple(state.words[number] for number in used_words),
+            words=tuple(known_words[number] for number in used_words),
             postings=replace(shard.postings, terms=postings_terms.astype(np.int32)),
             name_starts=shard.name_starts,
             name_words=name_words.astype(np.int32),
@@ -232,7 +246,7 @@ class Writer:
             self._cache.hold(stored.keys, stored.vectors)
             if hint_vectors is not None:
                 self._hold_hints(stored.hint_keys, hint_vectors)
-        by_fingerprint = {self._mark(tool): tool for tool in tools}
+        by_fingerprint = {self.mark(tool): tool for tool in tools}
         found = [by_fingerprint.get(fingerprint) for fingerprint in stored.fingerprints]
         mask = np.array([tool is not None for tool in found], np.bool_)
         if not mask.any():
@@ -255,7 +269,7 @@ class Writer:
             return self._add_neighbours(merge_shards([whole], [mask]))
         return self._add_neighbours(whole, stored.neighbours)
 
-    def _mark(self, tool: Tool) -> str:
+    def mark(self, tool: Tool) -> str:
         """Return what tells whether a row is still that of a tool."""
         indexed = drop_lines(tool, self._shared.get(tool.server, frozenset()))
         own = "" if indexed is tool else hash_text(indexed.description)

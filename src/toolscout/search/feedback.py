@@ -31,8 +31,8 @@ from toolscout.search.fusion import confidence_from_chance, count_worth_showing
 from toolscout.search.hits import Confidence, Hit, Result, Why
 from toolscout.search.index import Index
 from toolscout.search.rank import CANDIDATES
+from toolscout.search.shard import compare_vectors
 from toolscout.search.text import drop_stop_words, name_values, split_words, stem
-from toolscout.search.vectors import compare_vectors
 from toolscout.settings import Learning
 from toolscout.tools import Tool
 

@@ -150,13 +150,9 @@ def _mask_word(state: State, token: str) -> Mask:
     parts = split_token(token)
     whole = "".join(parts)
     if whole != token.casefold():  # overlapping pairs of characters
-        numbers = [state.find(stem(part)) for part in parts]
-        masks = [np.False_ if n is None else _mask_given(state, n) for n in numbers]
+        masks = [_mask_given(state, stem(part)) for part in parts]
         return np.logical_and.reduce(np.broadcast_arrays(state.open, *masks))
-    number = state.find(stem(whole))
-    mask = np.zeros(len(state.open), np.bool_)
-    if number is not None:
-        mask = _mask_given(state, number)
+    mask = _mask_given(state, stem(whole))
     splits = {parts, *((whole[:at], whole[at:]) for at in range(1, len(whole)))} - {(whole,)}
     for split in splits:
         fields = _find_fields(state, [word for word in split if word not in STOP_WORDS])
@@ -168,11 +164,13 @@ def _mask_word(state: State, token: str) -> Mask:
     return mask
 
 
-def _mask_given(state: State, number: int) -> Mask:
+def _mask_given(state: State, term: str) -> Mask:
     """Return the places whose tools have a term in the definition or in a hint given with them."""
+    number = state.find(term)
+    if number is None:
+        return np.zeros(len(state.open), np.bool_)
     fields = state.find_fields(number)
     mask = (fields & DEFINITION_FIELDS) > 0
-    term = state.vocabulary.terms[number]
     hinted: list[int] = np.flatnonzero(fields == Field.HINT.bit).tolist()
     for place in hinted:
         given = state.tools[place].hint
@@ -359,35 +357,39 @@ class Index:
         if asked.select:
             return self._select(state, asked, mask)
         if asked.pattern:
-            return _list_places(state, asked, find_by_pattern(state, asked.pattern, mask), limit)
+            return list_hits(state, asked, find_by_pattern(state, asked.pattern, mask), limit)
         if asked.prefix:
-            named = _find_named(state, asked.prefix, mask)
+            named = find_named(state, asked.prefix, mask)
             found = find_by_prefix(state, asked.prefix, mask)
             found = found or state.find_server_places(asked.prefix, mask)
-            return _list_places(state, asked, list(dict.fromkeys([*named, *found])), limit)
+            return list_hits(state, asked, list(dict.fromkeys([*named, *found])), limit)
         text = " ".join((asked.words, *asked.required)).strip()
         if not text or (asked.required and not split_words(text)):
-            return _list_places(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
-        exact = _find_named(state, asked.words, mask) if asked.words else []
+            return list_hits(state, asked, state.sort_by_name(np.flatnonzero(mask)), limit)
+        exact = find_named(state, asked.words, mask) if asked.words else []
         last = state.context
         if last is not None and asked.wants_context:
             last = None
         of_server = [] if asked.required else state.find_server_places(text, mask)
         if of_server:
             ranking = self._ranker.rank(state, text, mask, wanted=limit, last=last)
-            return _list_server(state, asked, ranking, exact, of_server, limit)
+            return list_server_hits(state, asked, ranking, exact, of_server, limit)
         named = [state.find_place(name) for name in also]
         judged = [place for place in named if place is not None and mask[place]]
         if asked.required and self._encoder is None:
             # A tool may be admitted for another spelling of its only word, which scores nothing.
             judged += state.sort_by_name(np.flatnonzero(mask))[:limit]
-        wanted = limit + len(exact)
-        ranking, swap = self._ranker.rank_corrected(
-            state, text, mask, wanted, also=judged, last=last
-        )
+
+        def rank(text: str, swap: Mapping[str, str]) -> Ranking:
+            wanted = limit + len(exact)
+            return self._ranker.rank(
+                state, text, mask, wanted=wanted, also=judged, last=last, swap=swap
+            )
+
+        ranking, swap = self._ranker.rank_corrected(rank, text, int(np.count_nonzero(mask)))
         if not (exact or swap):
             exact = find_spelt_out(state, ranking)
-        return _build_result(state, asked, ranking, exact, limit, swap)
+        return build_result(state, asked, ranking, exact, limit, swap)
 
     def search_many(
         self,
@@ -454,7 +456,7 @@ class Index:
             self._state = self._writer.refresh_hints(self._state, digests)
 
     def _select(self, state: State, query: Query, mask: Mask) -> Result:
-        found = {name: _find_named(state, name, mask) for name in query.select}
+        found = {name: find_named(state, name, mask) for name in query.select}
         unknown = [name for name in query.select if not found[name]]
         # Comparing a name with all others is slow, and a model may send thousands of names.
         visible = [n for n in state.live_names if mask[state.find_place(n)]] if unknown else []
@@ -465,9 +467,7 @@ class Index:
             for at, name in enumerate(unknown)
         ]
         places = dict.fromkeys(chain.from_iterable(found.values()))
-        return replace(
-            _list_places(state, query, list(places), len(places)), missing=tuple(missing)
-        )
+        return replace(list_hits(state, query, list(places), len(places)), missing=tuple(missing))
 
 
 def choose_encoder(choice: EncoderChoice) -> Encoder | None:
@@ -486,11 +486,12 @@ def choose_encoder(choice: EncoderChoice) -> Encoder | None:
     return found()
 
 
-def _find_named(state: State, name: str, mask: Mask) -> list[int]:
+def find_named(state: State, name: str, mask: Mask) -> list[int]:
+    """Return the places in a mask of the tools that a name may mean."""
     return [place for place in state.resolve(name) if mask[place]]
 
 
-def _build_result(
+def build_result(
     state: State,
     query: Query,
     ranking: Ranking,
@@ -498,6 +499,7 @@ def _build_result(
     limit: int,
     corrected: Mapping[str, str],
 ) -> Result:
+    """Return the result of a ranking, with the places in `exact` first."""
     found: Sequence[Hit] = _build_ranked_hits(state, ranking)
     if exact:
         others = _leave_out(found, ranking, exact)
@@ -517,13 +519,13 @@ def _find_nearest(ranking: Ranking) -> float:
     return float(ranking.evidence[:, signal].max(initial=0.0))
 
 
-def _list_server(
+def list_server_hits(
     state: State, query: Query, ranking: Ranking, exact: list[int], of_server: list[int], limit: int
 ) -> Result:
     """Return what a filter by a server lists, before other tools that its name fits as a word."""
     places = list(dict.fromkeys([*exact, *of_server]))
     servers = dict.fromkeys(state.tools[place].server for place in of_server)
-    listed = _list_places(state, query, places, limit)
+    listed = list_hits(state, query, places, limit)
     ranked = _leave_out(_build_ranked_hits(state, ranking), ranking, places)
     others = [hit for hit in ranked if hit.confidence is not Confidence.WEAK]
     found = (*listed.found, *others)[:limit]
@@ -582,7 +584,7 @@ def _build_exact_hit(
     return Hit(tool=tool, score=1.0, confidence=Confidence.EXACT, explain=explain_exact)
 
 
-def _list_places(state: State, query: Query, places: list[int], limit: int) -> Result:
+def list_hits(state: State, query: Query, places: list[int], limit: int) -> Result:
     """Return a list of tools; resources and prompts come last unless they are asked for."""
     if state.context is not None and not (query.select or query.wants_context):
         places = sorted(places, key=state.context.item)

@@ -6,7 +6,7 @@ scores. Every sum stays within the column of one candidate, in an order that doe
 others, so that equal catalogues give bit-identical results whatever their history.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import log
 from operator import mul
@@ -38,7 +38,7 @@ from toolscout.search.fusion import (
 from toolscout.search.hits import Why
 from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
 from toolscout.search.question import Question, read_question
-from toolscout.search.shard import Mask, Shard, State, group_by_shard
+from toolscout.search.shard import Mask, Shard, State, compare_vectors, group_by_shard
 from toolscout.search.text import (
     OPPOSITES,
     STOP_WORDS,
@@ -49,7 +49,6 @@ from toolscout.search.text import (
     stem_name,
 )
 from toolscout.search.translate import Lexicon
-from toolscout.search.vectors import compare_vectors
 from toolscout.tools import Tool
 
 _HINT = np.uint8(Field.HINT.bit)
@@ -409,11 +408,11 @@ def _find_best_places(scores: Floats, places: NDArray[np.int64], count: int) -> 
     if len(places) <= count:
         return places
     if len(places) == len(scores):
-        return _find_best_rows(scores, count)
-    return places.take(_find_best_rows(scores.take(places), count))
+        return find_best_rows(scores, count)
+    return places.take(find_best_rows(scores.take(places), count))
 
 
-def _find_best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
+def find_best_rows(scores: Floats, count: int) -> NDArray[np.int64]:
     """Return the rows of the `count` highest scores, and all that tie with the last one."""
     if len(scores) <= 16 * count:
         return (scores >= _find_cut(scores, count)).nonzero()[0]
@@ -438,7 +437,7 @@ def find_best(
     """Return the rows of the `count` best places; ties at the cut are broken by name."""
     if len(places) <= count:
         return np.arange(len(places))
-    best_rows = _find_best_rows(scores, count)
+    best_rows = find_best_rows(scores, count)
     if len(best_rows) > count:
         cut = scores[best_rows].min()
         above = (scores > cut).nonzero()[0]
@@ -478,6 +477,8 @@ ASKED_WORDS = 64
 class Ranking(NamedTuple):
     """The candidates of one question, with the evidence for each."""
 
+    state: State
+    """What the places belong to."""
     question: Question
     places: NDArray[np.int64]
     evidence: Doubles
@@ -500,6 +501,10 @@ class Ranking(NamedTuple):
         return max(self.chances, default=0.0)
 
 
+Rank = Callable[[str, Mapping[str, str]], Ranking]
+"""Ranks a text in which some words, the keys of the mapping, are read as others."""
+
+
 class Ranker:
     """Ranks with one encoder and one fusion.
 
@@ -517,30 +522,25 @@ class Ranker:
         family = encoder.family if encoder else ""
         self._encoder = encoder
         self._fusion = fusion or choose_fusion(family)
-        self._latin_only = family in LATIN_FAMILIES
+        self.latin_only = family in LATIN_FAMILIES
+        """Whether the encoder sees only noise in other scripts."""
         self._word_vectors = word_vectors
         self._questions = questions
 
     def rank_corrected(
-        self,
-        state: State,
-        text: str,
-        mask: Mask,
-        wanted: int,
-        *,
-        also: Sequence[int] = (),
-        last: Mask | None = None,
+        self, rank: Rank, text: str, tools: int
     ) -> tuple[Ranking, Mapping[str, str]]:
         """Return the best ranking of a text and the words that were replaced to get it.
 
-        The other arguments are those of `rank`.
+        `rank` ranks a text with some of its words replaced, among that many tools.
         """
-        ranking = self.rank(state, text, mask, wanted=wanted, also=also, last=last)
+        ranking = rank(text, {})
+        state = ranking.state
         read: Mapping[str, str] = {}
         if ranking.question.unknown:
             english, read = self._translate(state, ranking.question)
             if read:
-                better = self.rank(state, english, mask, wanted=wanted, also=also, last=last)
+                better = rank(english, {})
                 if better.top_chance > ranking.top_chance:
                     return better, read
             swap: Mapping[str, str] = {}
@@ -548,13 +548,11 @@ class Ranker:
                 unknown = [w for w in ranking.question.words if state.find(stem(w)) is None]
                 swap = find_corrections(unknown, state.live_words)
             if swap:
-                better = self.rank(
-                    state, text, mask, wanted=wanted, also=also, last=last, swap=swap
-                )
+                better = rank(text, swap)
                 if better.top_chance > ranking.top_chance:
                     return better, swap
-        if not read and self._is_nonsense(ranking, int(np.count_nonzero(mask))):
-            return self.rank(state, text, np.zeros_like(mask)), {}
+        if not read and self._is_nonsense(ranking, tools):
+            return self.rank(state, text, np.zeros_like(state.open)), {}
         return ranking, {}
 
     def _is_nonsense(self, ranking: Ranking, tools: int) -> bool:
@@ -582,7 +580,7 @@ class Ranker:
 
     def _translate(self, state: State, question: Question) -> tuple[str, Mapping[str, str]]:
         """Return a question's text in English, and its foreign words with their translations."""
-        if self._encoder is not None and not self._latin_only:
+        if self._encoder is not None and not self.latin_only:
             return "", {}  # an encoder that may know the language needs no help
         foreign = [stem(word) for word in question.words if not word.isascii()]
         if len(state.number_terms(foreign)) > KNOWN_SHARE * len(foreign):
@@ -594,7 +592,7 @@ class Ranker:
         lexicon = Lexicon.load()
         read = lexicon.find_foreign(question.text, is_unknown)
         # Related languages share words with English, but English text has English stop words.
-        if _is_latin(question.text) and len(read) < sum(
+        if is_latin(question.text) and len(read) < sum(
             w in STOP_WORDS for w in split_words(question.text)
         ):
             return "", {}
@@ -654,7 +652,7 @@ class Ranker:
             chances = _join_groups(*groups, shown)[:wanted]
             worth = min(sum(shown), wanted)
         return Ranking(
-            question, places, table.T, fusion, scores, order, total, best, chances, worth
+            state, question, places, table.T, fusion, scores, order, total, best, chances, worth
         )
 
     def _find_candidates(
@@ -671,9 +669,7 @@ class Ranker:
             lexical *= mask
         matched = int(np.count_nonzero(lexical > 0))  # much faster on booleans than on floats
         # An encoder trained on English sees only noise in other scripts; matching words are better.
-        if self._questions is None or (
-            matched and self._latin_only and not _is_latin(question.text)
-        ):
+        if self._questions is None or (matched and self.latin_only and not is_latin(question.text)):
             found = lexical.nonzero()[0]
             places = found[find_best(state, lexical[found], found, count=count)]
             return np.union1d(places, also) if also else places, None, matched
@@ -764,7 +760,7 @@ def _sort_by_score(
     return np.array(by_name), ranked
 
 
-def _is_latin(text: str) -> bool:
+def is_latin(text: str) -> bool:
     """Tell whether most letters of a text are Latin."""
     if text.isascii():
         return True

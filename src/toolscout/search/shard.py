@@ -4,13 +4,17 @@ A shard never changes. New tools go into a small new shard, removed tools are ma
 state that holds their shard, and shards are merged now and then without reading any text again. A
 `State` is what one search looks at from beginning to end. States are values: a change of the
 catalogue makes a new one that shares as many shards as it can. `build` makes both.
+
+The numbers of vectors are on a grid, see `encoder`, so a similarity has the same bits whatever the
+order of rows, the library or the machine. `Neighbours` finds near rows among very many without
+comparing all of them. What a similarity means for the rank is left to `rank`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import accumulate
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +31,61 @@ from toolscout.search.lexical import (
     find_entries,
 )
 from toolscout.search.text import Field
-from toolscout.search.vectors import Neighbours
 from toolscout.tools import Tool
 
 Mask = NDArray[np.bool_]
 
 MERGED_AT_ONCE = 1_000
+PRODUCT_SIZE = 1 << 18
+_PRODUCT_STEP = np.float32(1 / GRID**2)  # a power of two: products stay exact
+
+
+def compare_vectors(rows: Floats, queries: Floats) -> Floats:
+    """Return the cosine of every row with every query: one line for each query.
+
+    Many rows are compared fastest if the numbers of each dimension lie side by side (Fortran
+    order). Products stay below the size from which BLAS uses threads: those are faster on an idle
+    machine, but took thirty times as long while another process kept one of the cores busy.
+    """
+    scaled = queries * _PRODUCT_STEP
+    if len(queries) == 1:
+        scaled = scaled.repeat(2, axis=0)  # a lone line would be another, threaded, routine
+    step = max(PRODUCT_SIZE // max(scaled.size, 1), 1)
+    if len(rows) <= step:
+        return np.matmul(scaled, rows.T)[: len(queries)]
+    found = np.empty((len(scaled), len(rows)), np.float32)
+    for begin in range(0, len(rows), step):
+        part = slice(begin, begin + step)
+        np.matmul(scaled, rows[part].T, out=found[:, part])
+    return found[: len(queries)]
+
+
+class Neighbours:
+    """An approximate index over fixed rows (usearch, HNSW)."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+
+    @classmethod
+    def build(cls, rows: Floats, engine: Any) -> "Neighbours":
+        """Build an index of vectors on the grid; `engine` is the usearch module."""
+        index = engine.Index(ndim=rows.shape[1], metric="ip", dtype="f16")
+        index.add(np.arange(len(rows)), rows / np.float32(GRID))
+        return cls(index)
+
+    @classmethod
+    def from_bytes(cls, saved: NDArray[np.uint8], engine: Any) -> "Neighbours":
+        """Return the index that `to_bytes` wrote."""
+        return cls(engine.Index.restore(saved.tobytes()))
+
+    def to_bytes(self) -> NDArray[np.uint8]:
+        """Return the index as usearch writes it."""
+        return np.frombuffer(self._index.save(), np.uint8)
+
+    def find(self, query: Floats, count: int) -> NDArray[np.int64]:
+        """Return about the `count` nearest rows, best first."""
+        found = self._index.search(query / np.float32(GRID), count)
+        return np.asarray(found.keys, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -207,6 +207,103 @@ def _limit(gen: PQGen[_T], seconds: float) -> PQGen[_T]:
         return done.value
 
 
+class Database:
+    """A pool of connections to the database at `postgresql://user:password@host/name`.
+
+    Threads may share it. Failures become `StoreUnavailable`, which does not show the password.
+    Statements name their schema as `{schema}`. `prepare` makes the tables that are missing.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str,
+        pool_size: int,
+        prepare: Callable[["Database", Connection], None],
+    ) -> None:
+        self._url = url
+        self._schema = sql.Identifier(schema)
+        self._statements: dict[LiteralString, bytes] = {}
+        self._rest_until = 0.0
+        self.run_long(lambda connection: prepare(self, connection), MIGRATION_SECONDS)
+        with self._translate_errors():
+            self._pool = ConnectionPool(
+                url,
+                connection_class=Connection,
+                kwargs=_OPTIONS,
+                min_size=1,
+                max_size=pool_size,
+                timeout=WAIT_SECONDS,
+                reconnect_timeout=RETRY_SECONDS,
+                open=True,
+                name="toolscout",
+            )
+        # It logs each attempt to connect; what fails here is reported by whoever asked.
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+    def build(self, statement: LiteralString) -> bytes:
+        """Return a statement with the name of the schema."""
+        built = self._statements.get(statement)
+        if built is None:
+            built = sql.SQL(statement).format(schema=self._schema).as_bytes(None)
+            self._statements[statement] = built
+        return built
+
+    def run(self, work: Callable[[Connection], _T], tries: int = 1) -> _T:
+        """Do some work with a connection; work that only reads may be tried again."""
+        if self._pool.closed:
+            raise UsageError(f"The store {self.place} is closed. Open it again.")
+        with self._translate_errors():
+            for tries_left in reversed(range(tries)):
+                if time.monotonic() < self._rest_until:
+                    raise psycopg.OperationalError("it could not be reached a moment ago")
+                try:
+                    connection = self._pool.getconn()
+                except psycopg.OperationalError:
+                    self._rest_until = time.monotonic() + REST_SECONDS
+                    raise
+                try:
+                    return work(connection)
+                except psycopg.errors.ReadOnlySqlTransaction:
+                    # After a failover, the other connections lead to the former primary too.
+                    self._pool.drain()
+                    raise
+                except psycopg.OperationalError as error:
+                    if connection.closed:
+                        # After a restart of the database, the other connections are lost too.
+                        self._pool.drain()
+                    is_over = not connection.closed or isinstance(error, _TooSlow)
+                    if is_over or not tries_left:
+                        raise
+                finally:
+                    self._pool.putconn(connection)
+        raise AssertionError  # the last try returns or raises
+
+    @property
+    def place(self) -> str:
+        """The address of the database without user and password."""
+        parts = urlsplit(self._url)
+        return f"{parts.hostname or 'local'}{parts.path or '/'}"
+
+    def run_long(self, work: Callable[[Connection], _T], seconds: float) -> _T:
+        """Do some work with a connection of its own, which may take long for each statement."""
+        with self._translate_errors(), _connect(self._url, seconds) as connection:
+            return work(connection)
+
+    @contextmanager
+    def _translate_errors(self) -> Generator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            reason = str(error).partition("\n")[0].replace(self._url, self.place)
+            raise StoreUnavailable(self.place, reason) from None
+
+    def close(self) -> None:
+        """End all connections; a second call does nothing."""
+        self._pool.close()
+
+
 class PostgresStore:
     """A store in the database at `postgresql://user:password@host/name`.
 
@@ -223,33 +320,16 @@ class PostgresStore:
         listen_url: str = "",
         pool_size: int = POOL_SIZE,
     ) -> None:
-        self._url = url
         self._listen_url = listen_url or url
-        self._schema = sql.Identifier(schema)
         self._channel = f"{schema}_changes"[-63:]
         self._id = secrets.token_hex(8)
         """Tells this store's notices from those of others."""
-        self._statements: dict[LiteralString, bytes] = {}
-        self._rest_until = 0.0
         self._failed_at: float | None = None
         """When a write last failed, of which nobody knows whether it was committed."""
         self._listener: Listener | None = None
-        with self._translate_errors():
-            with _connect(url, MIGRATION_SECONDS) as connection:
-                _migrate(connection, self._schema, self._place)
-            self._pool = ConnectionPool(
-                url,
-                connection_class=Connection,
-                kwargs=_OPTIONS,
-                min_size=1,
-                max_size=pool_size,
-                timeout=WAIT_SECONDS,
-                reconnect_timeout=RETRY_SECONDS,
-                open=True,
-                name="toolscout-store",
-            )
-        # It logs each attempt to connect; what fails here is reported by whoever asked.
-        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+        self._database = Database(url, schema=schema, pool_size=pool_size, prepare=_migrate)
+        self._build = self._database.build
+        self._run = self._database.run
 
     def read(self, kind: str, key: str) -> bytes | None:
         """Return the value of a key, or None."""
@@ -298,7 +378,9 @@ class PostgresStore:
         """Make several changes, all of them or none; those of a log in their order."""
         retried = self._failed_at
         try:
-            versions = self._run(lambda connection: self._write(connection, changes, retried))
+            versions = self._database.run(
+                lambda connection: self._write(connection, changes, retried)
+            )
         except StoreUnavailable:
             self._failed_at = time.monotonic() if retried is None else retried
             raise
@@ -313,13 +395,17 @@ class PostgresStore:
 
         values = (_encode(kind), seconds)
         statements = [self._build(_EXPIRE_ENTRIES), self._build(_EXPIRE_RECORDS)]
-        return self._run(lambda one: sum(one.execute(s, values).rowcount for s in statements))
+        return self._database.run(
+            lambda one: sum(one.execute(s, values).rowcount for s in statements)
+        )
 
     def claim(self, name: str, owner: str, seconds: float) -> bool:
         """Reserve a name for its owner for some seconds; return False if another one has it."""
         values = {"name": _encode(name), "owner": owner, "seconds": seconds}
         statement = self._build(_CLAIM)
-        return self._run(lambda connection: connection.execute(statement, values).rowcount == 1)
+        return self._database.run(
+            lambda connection: connection.execute(statement, values).rowcount == 1
+        )
 
     def listen(self, on_change: OnChange) -> bool:
         """Report from now on, in a thread, what other replicas change."""
@@ -334,7 +420,7 @@ class PostgresStore:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._pool.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -445,62 +531,11 @@ class PostgresStore:
             text = json.dumps([self._id, {kind: [] for kind in changed}])
         self._fetch("SELECT pg_notify(%s, %s)", self._channel, text)
 
-    # Connections.
-
-    def _build(self, statement: LiteralString) -> bytes:
-        built = self._statements.get(statement)
-        if built is None:
-            built = sql.SQL(statement).format(schema=self._schema).as_bytes(None)
-            self._statements[statement] = built
-        return built
-
     def _fetch(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
         built = self._build(statement)
-        return self._run(lambda one: one.execute(built, values, binary=True).fetchall(), TRIES)
-
-    def _run(self, work: Callable[[Connection], _T], tries: int = 1) -> _T:
-        """Do some work with a connection; work that only reads may be tried again."""
-        if self._pool.closed:
-            raise UsageError(f"The store {self._place} is closed. Open it again.")
-        with self._translate_errors():
-            for tries_left in reversed(range(tries)):
-                if time.monotonic() < self._rest_until:
-                    raise psycopg.OperationalError("it could not be reached a moment ago")
-                try:
-                    connection = self._pool.getconn()
-                except psycopg.OperationalError:
-                    self._rest_until = time.monotonic() + REST_SECONDS
-                    raise
-                try:
-                    return work(connection)
-                except psycopg.errors.ReadOnlySqlTransaction:
-                    # After a failover, the other connections lead to the former primary too.
-                    self._pool.drain()
-                    raise
-                except psycopg.OperationalError as error:
-                    if connection.closed:
-                        # After a restart of the database, the other connections are lost too.
-                        self._pool.drain()
-                    is_over = not connection.closed or isinstance(error, _TooSlow)
-                    if is_over or not tries_left:
-                        raise
-                finally:
-                    self._pool.putconn(connection)
-        raise AssertionError  # the last try returns or raises
-
-    @property
-    def _place(self) -> str:
-        """The address of the database without user and password."""
-        parts = urlsplit(self._url)
-        return f"{parts.hostname or 'local'}{parts.path or '/'}"
-
-    @contextmanager
-    def _translate_errors(self) -> Generator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            reason = str(error).partition("\n")[0].replace(self._url, self._place)
-            raise StoreUnavailable(self._place, reason) from None
+        return self._database.run(
+            lambda one: one.execute(built, values, binary=True).fetchall(), TRIES
+        )
 
 
 class Listener:
@@ -597,11 +632,11 @@ def _list_keys(changes: Sequence[Put | Merge]) -> list[Any]:
     return [[_encode(one.kind) for one in changes], [_encode(one.key) for one in changes]]
 
 
-def _migrate(connection: Connection, schema: sql.Identifier, place: str) -> None:
+def _migrate(database: Database, connection: Connection) -> None:
     """Take the missing steps in one transaction, one replica at a time."""
 
     def run(statement: LiteralString, *values: int) -> psycopg.Cursor[_Row]:
-        return connection.execute(sql.SQL(statement).format(schema=schema), values)
+        return connection.execute(database.build(statement), values)
 
     with connection.transaction():
         run("SELECT pg_advisory_xact_lock(%s)", LOCK)
@@ -626,7 +661,7 @@ def _migrate(connection: Connection, schema: sql.Identifier, place: str) -> None
             reason = (
                 f"it was written by a newer toolscout (layout {taken}, known up to {len(POSTGRES)})"
             )
-            raise StoreUnavailable(place, reason)
+            raise StoreUnavailable(database.place, reason)
         for number, statements in enumerate(POSTGRES[taken:], taken + 1):
             for statement in statements:
                 run(statement)

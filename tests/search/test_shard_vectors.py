@@ -25,7 +25,7 @@ from toolscout.encoders.encoder import (
     take_leading_row,
 )
 from toolscout.errors import InvalidEncoder
-from toolscout.search.vectors import PRODUCT_SIZE, Neighbours, compare_vectors
+from toolscout.search.shard import PRODUCT_SIZE, Neighbours, compare_vectors
 
 SEED = 20260901
 
