@@ -5,7 +5,8 @@ right calls, one after the other, each with a value from the result before. Defi
 programs and replies are real ones; results are generated in three sizes. `direct` has all
 definitions in every request, `search` has the meta-tools, `pick` knows where in a result its value
 is, and `program` writes one program. `look` first prints a part of a result, because it does not
-know the fields.
+know the fields. `batch` makes all calls in one `tool_call`, which only works if none needs the
+result of another.
 """
 
 import asyncio
@@ -13,9 +14,11 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import Any
+
+from pydantic_monty import Monty, MontyComplete
 
 from toolscout.catalog import Catalog
 from toolscout.evaluate.datasets import Dataset
@@ -29,7 +32,7 @@ from toolscout.tools import Effect, Tool
 
 SIZES = {"small": 60, "medium": 600, "large": 6_000}
 """Tokens of a generated result."""
-MODES = ("direct", "search", "pick", "program", "look")
+MODES = ("direct", "search", "batch", "pick", "program", "look")
 LONGEST_CHAIN = 4
 """Longer chains share a row."""
 ANSWER_TOKENS = 60
@@ -43,6 +46,14 @@ OUTPUT_SPEED = 60.0
 second."""
 TRIALS = 200
 CALLS = 10
+WORKS = {
+    "start": "start of a warm program",
+    "monty": f"{CALLS} calls that Monty answers itself",
+    "direct": f"{CALLS} calls",
+    "program": f"{CALLS} calls in a program",
+    "direct_async": f"{CALLS} asynchronous calls",
+    "program_async": f"{CALLS} asynchronous calls in a program",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +146,8 @@ async def _measure_modes(dataset: Dataset, limit: int) -> list[Row]:
                     raise RuntimeError(f"The program of {query.id} failed: {ran.text}")
                 whole = count_tokens(json.dumps(results[size]))
                 shown = min(whole, settings.result_tokens)
-                costs = task.count(code, whole, shown, ran.tokens, wants_all=wants_all)
+                together = min(whole * len(chain), settings.result_tokens)
+                costs = task.count(code, whole, shown, together, ran.tokens, wants_all=wants_all)
                 found[length, size, wants_all].append(costs)
         scout.forget(session.id)
     await scout.close()
@@ -161,6 +173,7 @@ def _count_fixed(tools: Sequence[Tool], scout: Scout) -> dict[str, int]:
     return {
         "direct": count_all_definition_tokens(tools),
         "search": search,
+        "batch": search,
         "pick": search,
         "program": search + run,
         "look": search + run,
@@ -177,11 +190,12 @@ class _Task:
     chain: Sequence[Tool]
 
     def count(
-        self, code: str, whole: int, shown: int, printed: int, *, wants_all: bool
+        self, code: str, whole: int, shown: int, together: int, printed: int, *, wants_all: bool
     ) -> dict[str, Cost]:
         """Return the costs of the task in each mode.
 
-        A result has `whole` tokens, of which a reply shows `shown`; the program's has `printed`.
+        A result has `whole` tokens, of which a reply shows `shown`, and `together` of all of them
+        in one reply; the program's has `printed`.
         """
         calls = [count_tokens(json.dumps(_make_arguments(tool))) + 20 for tool in self.chain]
         search = (self.asked, self.found)
@@ -193,6 +207,7 @@ class _Task:
         steps: dict[str, list[tuple[int, int]]] = {
             "direct": [(call, whole) for call in calls],
             "search": [search, *((call, shown) for call in calls)],
+            "batch": [search, (sum(calls), together)],
             "pick": [search, *((c + 8, p) for c, p in zip(calls, picked, strict=True))],
             "program": [search, program],
             "look": [search, (looking, min(whole, LOOK_TOKENS)), program],
@@ -320,31 +335,40 @@ def _compare(row: Row, mode: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """Milliseconds of programs and of the same calls made directly, in process."""
+class Timing:
+    """Milliseconds of one kind of work: the fastest trial, and the processor time of a mean one.
 
-    start: float
+    Processor time is that of this process, without the worker's.
+    """
+
+    fastest: float
+    processor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How long programs take, and the same calls made directly, in process."""
+
+    start: Timing
     """A warm program without calls."""
-    direct: float
-    program: float
-    direct_async: float
-    program_async: float
+    monty: Timing
+    """Ten calls that Monty answers with a constant: without session and event loop."""
+    direct: Timing
+    program: Timing
+    direct_async: Timing
+    program_async: Timing
 
     def to_json(self) -> Json:
         """Return the figures."""
-        return {
-            "warm_start_ms": round(self.start, 3),
-            "ten_calls_ms": round(self.direct, 3),
-            "ten_calls_in_a_program_ms": round(self.program, 3),
-            "ratio": round(self.program / self.direct, 2),
-            "ten_asynchronous_calls_ms": round(self.direct_async, 3),
-            "ten_asynchronous_calls_in_a_program_ms": round(self.program_async, 3),
-            "asynchronous_ratio": round(self.program_async / self.direct_async, 2),
+        figures: Json = {name: asdict(getattr(self, name)) for name in WORKS}
+        return figures | {
+            "ratio": round(self.program.fastest / self.direct.fastest, 2),
+            "asynchronous_ratio": round(self.program_async.fastest / self.direct_async.fastest, 2),
         }
 
 
 def measure_speed_of_programs(trials: int = TRIALS) -> Speed:
-    """Return how long programs and trivial calls take: the fastest of some trials.
+    """Return how long programs and trivial calls take.
 
     Whatever else runs on the machine slows down every switch between processes.
     """
@@ -377,44 +401,54 @@ async def _measure_speed(trials: int) -> Speed:
     def loop(name: str) -> str:
         return f"for n in range({CALLS}):\n    {name}(number=n)"
 
+    async def run_bare() -> None:
+        with pool.checkout() as worker:
+            step: Any = worker.feed_start(loop("add"))
+            while not isinstance(step, MontyComplete):
+                step = step.resume({"return_value": 1})
+
     works: dict[str, Callable[[], Any]] = {
         "start": lambda: run("1"),
+        "monty": run_bare,
         "direct": lambda: call("add"),
         "program": lambda: run(loop("add")),
         "direct_async": lambda: call("add_later"),
         "program_async": lambda: run(loop("add_later")),
     }
-    times: dict[str, list[float]] = defaultdict(list)
-    for trial in range(trials + 5):
-        # In turn, so that whatever else the machine does slows all of them down alike.
-        for name, work in works.items():
-            started = time.perf_counter()
-            await work()
-            if trial >= 5:
-                times[name].append((time.perf_counter() - started) * 1e3)
+    times: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    with Monty(min_processes=1) as pool:
+        for trial in range(trials + 5):
+            # In turn, so that whatever else the machine does slows all of them down alike.
+            for name, work in works.items():
+                before = time.perf_counter(), time.process_time()
+                await work()
+                after = time.perf_counter(), time.process_time()
+                if trial >= 5:
+                    times[name].append((after[0] - before[0], after[1] - before[1]))
     await scout.close()
-    return Speed(**{name: min(values) for name, values in times.items()})
+    return Speed(**{name: _sum_up(values) for name, values in times.items()})
+
+
+def _sum_up(trials: Sequence[tuple[float, float]]) -> Timing:
+    fastest = min(seconds for seconds, _ in trials) * 1e3
+    processor = mean(seconds for _, seconds in trials) * 1e3
+    return Timing(fastest=round(fastest, 3), processor=round(processor, 3))
 
 
 def tabulate_speed(speed: Speed) -> Table:
     """Return the speed of programs."""
-    rows = (
-        ("start of a warm program", f"{speed.start:.2f}", ""),
-        (f"{CALLS} calls", f"{speed.direct:.2f}", ""),
-        (
-            f"{CALLS} calls in a program",
-            f"{speed.program:.2f}",
-            _times(speed.program, speed.direct),
-        ),
-        (f"{CALLS} asynchronous calls", f"{speed.direct_async:.2f}", ""),
-        (
-            f"{CALLS} asynchronous calls in a program",
-            f"{speed.program_async:.2f}",
-            _times(speed.program_async, speed.direct_async),
-        ),
-    )
-    return Table(title="Speed", head=("", "ms", "times the direct calls"), rows=rows)
+    direct = {"program": speed.direct, "program_async": speed.direct_async}
+    rows: list[tuple[str, ...]] = []
+    for name, title in WORKS.items():
+        one: Timing = getattr(speed, name)
+        other = direct.get(name)
+        row = (title, f"{one.fastest:.2f}", _times(one.fastest, other and other.fastest))
+        rows.append(
+            (*row, f"{one.processor:.2f}", _times(one.processor, other and other.processor))
+        )
+    head = ("", "ms, fastest", "times direct", "processor ms, mean", "times direct")
+    return Table(title="Speed", head=head, rows=tuple(rows))
 
 
-def _times(one: float, other: float) -> str:
-    return f"{one / other:.2f}"
+def _times(one: float, other: float | None) -> str:
+    return f"{one / other:.2f}" if other else ""

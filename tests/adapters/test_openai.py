@@ -1,11 +1,12 @@
 """OpenAI's own client, with a loop of one's own and with the client wrapped."""
 
+import asyncio
 import inspect
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from typing import Any, cast
@@ -13,7 +14,7 @@ from typing import Any, cast
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI, Stream, omit
 from openai._constants import RAW_RESPONSE_HEADER
-from openai.types.chat import ChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionMessage
 from openai.types.responses import Response
 
 from adapters.contract import (
@@ -32,10 +33,11 @@ from adapters.scripts import is_on_page, run_example
 from adapters.surfaces import DialectName, Surface
 from adapters.surfaces import Mode as ModeName
 from adapters.wires.views import tokens
-from toolscout import Catalog, Mode, Scout, Session, Settings
+from toolscout import Catalog, Effect, Mode, Scout, Session, Settings, Tool
 from toolscout.adapters.openai import ToolScoutChat, ToolScoutResponses, wrap
 from toolscout.adapters.openai.client import RAW_HEADER
 from toolscout.errors import UsageError
+from toolscout.settings import Programs
 from toolscout.testing import FakeServer
 
 Json = dict[str, Any]
@@ -485,6 +487,33 @@ def test_strict_definitions_and_the_providers_own_tools_stay_as_they_are():
 
         assert listed[0] == WEB
         assert listed[-1] == expected
+
+
+def test_a_loop_answers_a_program():
+    def count_orders(customer: str) -> int:
+        """Count the orders of a customer."""
+        return len(customer)
+
+    settings = Settings(programs=Programs(enabled=True), calls_by_name=True)
+    function = replace(Tool.from_any(count_orders), effect=Effect.READ)
+    scout = Scout(Catalog({"shop": [function]}), settings=settings)
+    tools = ToolScoutChat([], scout=scout)
+    session = tools.open("conversation-1")
+    code = "sum(shop__count_orders(customer=name) for name in ('Ada', 'Grace'))"
+    asked = {"name": "tool_run", "arguments": json.dumps({"code": code})}
+    message = ChatCompletionMessage.model_validate(
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": asked}],
+        }
+    )
+
+    [answer] = tools.answer_sync(session, message)
+    asyncio.run(scout.close())
+
+    listed = [tool["function"]["name"] for tool in tools.list_tools(session)]
+    assert listed == ["tool_search", "tool_describe", "tool_call", "tool_run"]
+    assert (answer["tool_call_id"], answer["content"]) == ("call_1", "8")
 
 
 def test_a_definition_without_a_function_needs_something_that_runs_it():

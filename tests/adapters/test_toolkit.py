@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from toolscout import (
     Catalog,
+    Effect,
     Event,
     Mode,
     Permission,
@@ -33,6 +34,7 @@ from toolscout.errors import InvalidTool, SdkChanged, UsageError
 from toolscout.schemas import Json
 from toolscout.sessions.call import ApprovedCall
 from toolscout.sessions.events import Called
+from toolscout.settings import Programs
 from toolscout.stores import MemoryStore
 
 WEATHER: Json = {
@@ -475,3 +477,33 @@ def test_a_host_that_makes_calls_itself_says_that_it_picks_nothing():
 
     assert isinstance(call, ApprovedCall)
     assert call.notes == ["(This is the whole result: 'pick' has no effect here.)"]
+
+
+def test_programs_are_refused_where_the_sdk_makes_calls_itself():
+    settings = Settings(programs=Programs(enabled=True))
+
+    with pytest.raises(UsageError, match="let the SDK use the gateway"):
+        make_toolkit(settings=settings)
+
+
+def test_programs_run_where_the_session_makes_all_calls():
+    def add(a: int, b: int) -> int:
+        """Add numbers."""
+        return a + b
+
+    toolkit = Toolkit(
+        [add],
+        lambda function: replace(Tool.from_any(function), effect=Effect.READ),
+        leaves_calls=True,
+        settings=Settings(programs=Programs(enabled=True)),
+    )
+    session = toolkit.open_session("s")
+    session.search("add numbers")
+
+    async def work() -> str:
+        reply = await session.run("add(a=1, b=2) + 39")
+        await toolkit.scout.close()
+        return reply.text
+
+    assert "tool_run" in [shown.tool.name for shown in session.list_shown()]
+    assert asyncio.run(work()) == "42"

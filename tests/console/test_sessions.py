@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,54 @@ def test_a_session_says_whose_it_is_and_how_it_is_connected():
     assert (row["principal"], row["profile"], row["transport"]) == ("bob", "some", "http")
     assert row["client"].startswith("mcp")
     assert (row["known"], row["searches"]) == ("here", 1)
+
+
+PROGRAM = """
+password = "hunter2-hunter2"
+now = call("time__get_current_time", {"timezone": "UTC"})
+call("time__convert_time", {})
+"""
+
+
+def test_a_session_shows_its_programs_and_a_profile_holds_in_them(tmp_path: Path):
+    file = tmp_path / "toolscout.toml"
+    file.write_text(
+        f"""
+        [gateway.tokens]
+        ann = {{ token = "open sesame" }}
+        bob = {{ token = "swordfish", profile = "some" }}
+
+        [gateway.profiles.some]
+        tools = ["*current*"]
+
+        [programs]
+        enabled = true
+
+        [sessions]
+        calls_by_name = true
+
+        [servers.time]
+        command = {json.dumps(TIME.command)}
+        args = {json.dumps(TIME.args)}
+        effects = {{ "*" = "read" }}
+        """,
+        encoding="utf-8",
+    )
+    with served(file=file, console=True) as running:
+        talk(running, ("tool_run", {"code": PROGRAM}), token="swordfish")
+        ann = Asker(running.url, "open sesame")
+        [row] = ann.get("/sessions")["sessions"]
+
+        [program] = ann.get(f"/sessions/{row['id']}")["programs"]
+
+    assert program["code"] == "program_failed"
+    assert "time__get_current_time" in program["source"]
+    assert "hunter2" not in program["source"]
+    assert [(call["name"], call["code"]) for call in program["calls"]] == [
+        ("time__get_current_time", "ok"),
+        ("time__convert_time", "unknown_tool"),
+    ]
+    assert program["milliseconds"] > 0
 
 
 def test_sessions_of_other_gateways_and_earlier_runs_are_listed_without_their_keys():

@@ -41,6 +41,8 @@ class Place:
             define("destroy", Effect.DESTRUCTIVE, description="Destroy a text."),
             define("unknown", Effect.UNKNOWN, description="Do something."),
             define("page", description="A page.", kind="resource"),
+            define("secret_page", description="A secret page.", kind="resource"),
+            define("secret_skill", description="Know a secret.", kind="skill"),
             define(
                 "app_only",
                 description="For apps.",
@@ -69,7 +71,9 @@ def decide(tool: Tool, arguments: Json) -> Permission:
 
 
 STRICT = Policy(
-    allowed=lambda tool: tool.name != "forbidden", disabled={"off": "not today"}, permit=decide
+    allowed=lambda tool: tool.name not in ("forbidden", "secret_page", "secret_skill"),
+    disabled={"off": "not today"},
+    permit=decide,
 )
 
 ATTEMPTS = [
@@ -123,7 +127,19 @@ ATTEMPTS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["forbidden", "off", "asked", "destroy", "unknown", "app_only"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "forbidden",
+        "off",
+        "asked",
+        "destroy",
+        "unknown",
+        "app_only",
+        "secret_page",
+        "secret_skill",
+    ],
+)
 def test_no_program_reaches_a_tool_that_its_session_may_not_call(name: str):
     place = Place(STRICT)
 
