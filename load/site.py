@@ -21,27 +21,11 @@ from pathlib import Path
 import httpx2
 
 from load.gateways import MARK, STOP_SECONDS, becomes
-from tests.databases import restart_postgres, run_postgres
+from tests.databases import restart_postgres, run_pooler, run_postgres
 
 BALANCER = Path(__file__).parents[1] / "deploy" / "compose" / "haproxy.cfg"
 READY_SECONDS = 300.0
 LOOK_SECONDS = 0.1
-POOLER = """
-[databases]
-* = host={folder} user=postgres
-
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir =
-auth_type = any
-pool_mode = transaction
-max_client_conn = 200
-default_pool_size = 20
-server_login_retry = 1
-query_wait_timeout = 5
-logfile = {log}
-"""
 
 
 def find_port() -> int:
@@ -139,7 +123,7 @@ def open_site(
     data = folder / "database"
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(run_postgres(data))
-        pooled = stack.enter_context(_run_pooler(folder, database))
+        pooled = stack.enter_context(run_pooler(folder, database))
         config = _write_configuration(folder, servers, tokens, pooled, database, public, mark)
         ports = [find_port() for _ in range(replicas)]
         stack.enter_context(_run_balancer(folder, public, ports))
@@ -161,24 +145,6 @@ def _run(*command: str | Path) -> Generator[None]:
     finally:
         process.terminate()
         process.wait(STOP_SECONDS)
-
-
-@contextlib.contextmanager
-def _run_pooler(folder: Path, database: str) -> Generator[str]:
-    """Run PgBouncer before a database, and give its address."""
-    port = find_port()
-    place = database.partition("?host=")[2]
-    file = folder / "pgbouncer.ini"
-    log = folder / "pgbouncer.log"
-    file.write_text(POOLER.format(folder=place, port=port, log=log), encoding="utf-8")
-    log.touch()
-    log.chmod(0o666)
-    user: list[str] = []
-    if os.geteuid() == 0:  # it refuses to run as root, and only the owner finds the socket
-        user = ["--user", Path(place).owner()]
-    with _run("pgbouncer", "--quiet", *user, file):
-        assert becomes(lambda: _listens(port), READY_SECONDS), log.read_text()
-        yield f"postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable"
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ from toolscout.stores import PostgresStore
 
 SECONDS = float(os.environ.get("LOAD_REPLICAS_SECONDS", "120"))
 CLIENTS = int(os.environ.get("LOAD_REPLICAS_CLIENTS", "300"))
-THINK_SECONDS = float(os.environ.get("LOAD_REPLICAS_THINK_SECONDS", "3"))
+THINK_SECONDS = float(os.environ.get("LOAD_REPLICAS_THINK_SECONDS", "6"))
 """How long a client waits between two requests, on average."""
 KILL_SECONDS = 10.0
 REPLICAS = 3
@@ -212,8 +212,22 @@ class Client:
         self, message: dict[str, Any], headers: dict[str, str] | None = None, url: str = ""
     ) -> httpx2.Response:
         body = {"jsonrpc": "2.0", **message}
-        answer = await self._http.post(
-            f"{url}/mcp", json=body, headers={**self._headers, **(headers or {})}
+        request = self._http.build_request(
+            "POST", f"{url}/mcp", json=body, headers={**self._headers, **(headers or {})}
+        )
+        answer = await self._http.send(request, stream=True)
+        parts: list[bytes] = []
+        try:
+            async for part in answer.aiter_raw():
+                parts.append(part)
+        except httpx2.RemoteProtocolError:
+            # The gateway was killed between the answer and the end of its stream.
+            if not parts:
+                raise
+        finally:
+            await answer.aclose()
+        answer = httpx2.Response(
+            answer.status_code, headers=answer.headers, content=b"".join(parts)
         )
         if answer.is_error:
             if answer.status_code == SESSION_LOST:
@@ -326,7 +340,7 @@ def _run_site(folder: Path) -> tuple[Report, int, int, float, int, set[int]]:
     fleet = Fleet(config=folder / "toolscout.toml", mark=uuid.uuid4().hex)
     servers: dict[str, dict[str, object]] = {}
     for name, kind in SERVERS.items():
-        servers[name] = {"command": sys.executable, "args": [str(UPSTREAM), name, kind]}
+        servers[name] = {"command": sys.executable, "args": ["-ISP", str(UPSTREAM), name, kind]}
         if kind != "good":
             servers[name] |= {"call_seconds": 3, "start_seconds": 5}
     tokens = [f"{'modern' if n % 2 else 'handshake'}{n}" for n in range(CLIENTS)]
