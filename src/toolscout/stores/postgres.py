@@ -570,8 +570,8 @@ class Listener:
             is_tested = False
             until = time.monotonic() + CHECK_SECONDS
             while not self._is_closing.is_set() and (left := until - time.monotonic()) > 0:
-                limit = min(left, RETRY_SECONDS) if is_tested else STATEMENT_SECONDS
-                for notice in connection.notifies(timeout=limit, stop_after=1):
+                # Not one notice at a time: every write of this replica wakes this thread too.
+                for notice in connection.notifies(timeout=min(left, RETRY_SECONDS)):
                     sender, changed = json.loads(notice.payload)
                     is_tested = is_tested or sender == self._own_id
                     if sender != self._own_id and changed:
