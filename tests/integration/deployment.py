@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import Queue
 
@@ -42,7 +43,7 @@ def test_replicas_share_values_and_hear_each_other_through_pgbouncer():
                 assert heard.get(timeout=DEADLINE_SECONDS) is None  # it listens now
                 values = [f"{number}".encode() for number in range(40)]
                 with ThreadPoolExecutor(8) as pool:
-                    list(pool.map(lambda value: one.append("usage", value), values))
+                    list(pool.map(partial(one.append, "usage"), values))
                 one.write_all(
                     [Put("session", "a", b"x"), Append("usage", b"last"), Trim("usage", 5)]
                 )
