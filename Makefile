@@ -119,7 +119,7 @@ screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of
 	$(call install,.venv-peers,./packages/toolscout-encoder \
 		--editable '.[ann$(,)gateway$(,)onnx]' --group dev --group bench --group peers)
 
-test-load: .venv/.installed ## many clients, broken servers, kills; prints its figures
+test-load: .venv/.installed deploy-tools ## many clients, broken servers, kills; prints its figures
 	$(BIN)/python -m pytest -q -s load
 
 test-peers: .venv-peers/.installed ## the benchmarks and FastMCP's client, with the packages of other projects
@@ -205,13 +205,13 @@ manifests: .venv/.installed ## deploy/kubernetes/toolscout.yaml, from the chart
 	$(BIN)/helm template toolscout deploy/helm/toolscout > deploy/kubernetes/toolscout.yaml
 
 deploy-tools:
-	@for tool in haproxy promtool systemd-analyze; do \
+	@for tool in haproxy pgbouncer promtool systemd-analyze; do \
 		command -v $$tool >/dev/null || missing=1; \
 	done; \
 	test -z "$$missing" || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update --quiet=2 && apt-get install --yes --quiet=2 haproxy prometheus systemd; \
+		apt-get update --quiet=2 && apt-get install --yes --quiet=2 haproxy pgbouncer prometheus systemd; \
 	else \
-		echo 'Install haproxy, promtool and systemd, on Debian: sudo apt-get install haproxy prometheus systemd' >&2; \
+		echo 'Install haproxy, pgbouncer, promtool and systemd, on Debian: sudo apt-get install haproxy pgbouncer prometheus systemd' >&2; \
 		exit 1; \
 	fi
 

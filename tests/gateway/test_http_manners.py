@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import socket
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -73,6 +75,13 @@ def open_session(url: str, who: dict[str, str]) -> dict[str, str]:
         httpx2.post(f"{url}/mcp", json=search, headers=session, timeout=DEADLINE_SECONDS)
         time.sleep(PAUSE_SECONDS)
     return session
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(PAUSE_SECONDS)
 
 
 def listed(url: str, session: dict[str, str]) -> httpx2.Response:
@@ -158,6 +167,49 @@ def test_after_a_restart_a_session_is_given_back_to_its_own_principal_alone(kill
     assert others == [404, 404]
     assert FOUND in own.text
     assert late == 404
+
+
+def test_the_messages_of_a_handshake_may_go_to_different_gateways():
+    store = MemoryStore()
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+    with served(store=store) as one, served(store=store) as other:
+        opened = httpx2.post(f"{one.url}/mcp", json=hello, headers=ACCEPT, timeout=DEADLINE_SECONDS)
+        session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], **ACCEPT}
+        greeted = httpx2.post(f"{other.url}/mcp", json=ready, headers=session)
+        answer = listed(other.url, session)
+
+    assert greeted.status_code == 202
+    assert "tool_search" in answer.text
+
+
+def test_a_gateway_that_is_killed_during_a_call_has_not_begun_to_answer(tmp_path: Path):
+    """So that a load balancer can tell the client what has happened."""
+    worker = (str(Path(__file__).with_name("worker.py")), str(tmp_path), "legacy")
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    arguments = {"name": "work__wait", "arguments": {"name": "report"}}
+    call = {"name": "tool_call", "arguments": arguments}
+    asked = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+
+    with Running(configuration(tmp_path, {"work": worker})) as gateway:
+        wait_until(lambda: httpx2.get(f"{gateway.url}/readyz").is_success)
+        opened = httpx2.post(
+            f"{gateway.url}/mcp", json=hello, headers=ACCEPT, timeout=DEADLINE_SECONDS
+        )
+        session = ACCEPT | {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        head = {"Host": "localhost", "Content-Type": "application/json", **session}
+        head["Content-Length"] = str(len(asked))
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        place = urlsplit(gateway.url)
+        with socket.create_connection((place.hostname, place.port)) as connection:
+            connection.sendall(f"POST /mcp HTTP/1.1\r\n{lines}\r\n{asked}".encode())
+            wait_until((tmp_path / "report.begun").exists)
+            gateway.kill()
+            connection.settimeout(DEADLINE_SECONDS)
+            answered = connection.recv(1)
+
+    assert answered == b""
 
 
 def test_a_session_opened_without_a_token_is_nobodys_once_tokens_are_asked_for():
@@ -262,7 +314,6 @@ def test_what_a_client_is_subscribed_to_is_kept():
     for uri in ("a://1", "a://2", "a://1"):
         keeper.clients.subscribe("http:one", uri, wanted=True)
     keeper.clients.subscribe("http:one", "a://2", wanted=False)
-    keeper.greet("http:one")
 
     client = keeper.clients.read("http:one")
 

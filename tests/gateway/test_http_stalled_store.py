@@ -13,9 +13,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from gateway.fleet import text_of
 from serving import DEADLINE_SECONDS, TIME, Served, served
+from toolscout.gateway.forward import STORED
 from toolscout.gateway.resume import CLIENT_KIND
 from toolscout.sessions.session_state import SESSION_KIND
 from toolscout.sessions.usage import USAGE_KIND
+from toolscout.stores import background
 from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Append, Change, Merge, Put, Version
 
@@ -135,6 +137,37 @@ def test_a_stalled_session_delays_no_other_client(
 
     run(conversation())
     assert "principal:ann" in store.keys(SESSION_KIND)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_answer_says_that_its_session_is_not_stored_yet(
+    gateway: Served,
+    store: StallingStore,
+    mode: Literal["auto", "legacy"],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A client can then tell what it has to load again if the gateway is killed."""
+
+    def is_session(operation: str, kind: str, key: str) -> bool:
+        return (operation, kind) == ("write", SESSION_KIND)
+
+    async def work() -> None:
+        monkeypatch.setattr(background, "WAIT_SECONDS", DEADLINE_SECONDS)
+        async with connected(gateway, ANN, mode) as ann:
+            stored = await ann.call_tool("tool_search", {"queries": ["select:time__convert_time"]})
+            store.stall(is_session)
+            search = {"queries": ["select:time__get_current_time"]}
+            with monkeypatch.context() as patch:
+                patch.setattr(background, "WAIT_SECONDS", 0.01)
+                unstored = await ann.call_tool("tool_search", search)
+            store.release()
+            await gateway.gateway.store.run_in_thread(gateway.gateway.store.flush)
+            later = await ann.call_tool("tool_search", search)
+
+        said = [(one.meta or {}).get(STORED, True) for one in (stored, unstored, later)]
+        assert said == [True, False, True]
+
+    run(work())
 
 
 def test_an_outcome_that_cannot_be_stored_yet_delays_nobody(gateway: Served, store: StallingStore):

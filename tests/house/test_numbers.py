@@ -30,7 +30,7 @@ from toolscout.demo import load_demo_catalog
 from toolscout.dialects import NAMESPACE_FUNCTIONS
 from toolscout.encoders.encoder import GRID, TABLE_FILE, StaticEncoder
 from toolscout.gateway.gateway import NEWS_SECONDS
-from toolscout.gateway.http import HELLO_BYTES
+from toolscout.gateway.http import HELLO_BYTES, HELLO_SECONDS
 from toolscout.gateway.ledger import HOURS_KEPT
 from toolscout.gateway.metrics import LABELLED_TOOLS
 from toolscout.gateway.middleware import (
@@ -188,6 +188,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/stores.md", "is free for {} seconds", (int(POOL_SECONDS),)),
     ("docs/stores.md", "in memory, up to {} MB", (PENDING_BYTES >> 20,)),
     ("docs/stores.md", "Every {} seconds they also look", (int(CATCH_UP_SECONDS),)),
+    ("docs/stores.md", "waits up to {} seconds for the store", (int(HELLO_SECONDS),)),
     ("docs/stores.md", "the newest {} are kept", (USAGE_KEPT,)),
     ("docs/gateway.md", "up to {} MB", (PENDING_BYTES >> 20,)),
     ("docs/gateway.md", "a token has at least {} characters", (TOKEN_CHARS,)),
@@ -351,6 +352,18 @@ NOT_OURS = {
         "five clients with ten servers",
         "ten tools",
         "in five minutes",
+    ),
+    "docs/stores.md": ("waits for 15 seconds",),
+    "docs/operations.md": (
+        "about four minutes",
+        "for two minutes",
+        "every ten seconds",
+        "20 servers",
+        "300 clients",
+        "331 loaded tools",
+        "limit of 5 seconds",
+        "p50 1.0 s, p99 9.5 s",
+        "more than 5 seconds",
     ),
     "docs/architecture.md": ("ten minutes",),
     "docs/comparison.md": ("155 tokens against 744", "155 tokens against 990", "three languages"),

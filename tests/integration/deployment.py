@@ -3,9 +3,17 @@
 import re
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import Queue
 
 import pytest
+
+from databases import DEADLINE_SECONDS, run_pooler, run_postgres
+from toolscout.stores import PostgresStore
+from toolscout.stores.store import Append, Put, Trim
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd/toolscout.service"
@@ -21,6 +29,33 @@ def run(*words: str | Path) -> str:
 
 def test_haproxy_accepts_the_configuration_of_the_load_balancer():
     run("haproxy", "-c", "-f", DEPLOY / "compose/haproxy.cfg")
+
+
+def test_replicas_share_values_and_hear_each_other_through_pgbouncer():
+    """In transaction mode, where each statement may use another connection to the database."""
+    with tempfile.TemporaryDirectory(prefix="toolscout-") as name:
+        folder = Path(name)
+        with run_postgres(folder / "data") as url, run_pooler(folder, url) as pooled:
+            one, two = (PostgresStore(pooled, listen_url=url) for _ in range(2))
+            with one, two:
+                heard: Queue[object] = Queue()
+                two.listen(heard.put)
+                assert heard.get(timeout=DEADLINE_SECONDS) is None  # it listens now
+                values = [f"{number}".encode() for number in range(40)]
+                with ThreadPoolExecutor(8) as pool:
+                    list(pool.map(partial(one.append, "usage"), values))
+                one.write_all(
+                    [Put("session", "a", b"x"), Append("usage", b"last"), Trim("usage", 5)]
+                )
+                while heard.get(timeout=DEADLINE_SECONDS) != {"session": {"a"}, "usage": set()}:
+                    pass
+                kept = [value for _, value in two.scan("usage")]
+                assert two.read("session", "a") == b"x"
+                assert two.claim("renewal", "two", 60)
+                assert not one.claim("renewal", "one", 60)
+
+    assert len(kept) == 5
+    assert kept[-1] == b"last"
 
 
 def test_prometheus_accepts_the_alert_rules_and_its_configuration():

@@ -183,6 +183,45 @@ def test_after_one_answer_has_waited_in_vain_none_waits_until_the_store_writes_a
         assert asyncio.run(asyncio.wait_for(wait(store), DEADLINE)) == [True]
 
 
+def test_whoever_waits_learns_whether_the_value_is_written():
+    inner = HeldStore()
+
+    async def wait(store: BackgroundStore) -> list[bool]:
+        told = [await store.wait_written("session", "a")]  # there is nothing to write
+        store.write("session", "a", b"1")
+        told.append(await store.wait_written("session", "a"))
+        told.append(await store.wait_written("session", "a"))  # does not wait any more
+        inner.open.set()
+        await asyncio.to_thread(store.flush)
+        told.append(await store.wait_written("session", "a"))
+        inner.fails = True
+        store.write("session", "a", b"2")
+        told.append(await store.wait_written("session", "a"))
+        return told
+
+    with closing(BackgroundStore(inner)) as store:
+        told = asyncio.run(asyncio.wait_for(wait(store), DEADLINE))
+
+    assert told == [True, False, False, True, False]
+
+
+def test_what_has_to_be_stored_is_waited_for_while_the_store_fails():
+    inner = HeldStore()
+    inner.open.set()
+    inner.fails = True
+
+    async def wait(store: BackgroundStore) -> list[bool]:
+        store.write("session", "a", b"1")
+        told = [await store.wait_stored("session", "a", 0.01)]
+        waiting = asyncio.create_task(store.wait_stored("session", "a", DEADLINE))
+        await asyncio.sleep(0)
+        inner.fails = False
+        return [*told, await waiting]
+
+    with closing(BackgroundStore(inner)) as store:
+        assert asyncio.run(asyncio.wait_for(wait(store), DEADLINE)) == [False, True]
+
+
 def test_many_changes_are_written_together():
     inner = HeldStore()
     batches: list[int] = []

@@ -1,19 +1,23 @@
 """A database that is slow, silent, gone, full or read-only."""
 
 import asyncio
+import signal
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import httpx2
+import psutil
 import psycopg
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from databases import Proxy, open_proxy
+from databases import Proxy, open_proxy, restart_postgres, run_postgres
 from serving import DEADLINE_SECONDS, TIME, served
 from toolscout.errors import StoreUnavailable
 from toolscout.sessions.usage import USAGE_KIND
@@ -119,6 +123,63 @@ def test_what_a_read_only_database_refuses_is_written_when_it_may_be(
 
     assert refused == (True, 2, b"one")
     assert written == (b"one", 1)
+
+
+def write_during(url: str, stop: Callable[[], None], go_on: Callable[[], None]) -> tuple[Any, ...]:
+    """Write while the database is stopped; return what was told then, and what is there at last."""
+    with closing(BackgroundStore(PostgresStore(url))) as store:
+        store.write("session", "a", b"one")
+        store.flush()
+        stop()
+        store.write("session", "a", b"two")
+        store.append("usage", b"call")
+        is_written = asyncio.run(store.wait_written("session", "a"))
+        seen = store.read("session", "a")
+        go_on()
+        end = time.monotonic() + DEADLINE_SECONDS
+        while store.pending:
+            store.flush()
+            assert time.monotonic() < end
+        written = store.read_stored("session", "a"), len(list(store.scan("usage")))
+        return is_written, seen, *written, store.dropped
+
+
+def test_what_is_written_while_the_processes_of_the_database_are_stopped_is_not_lost(
+    tmp_path: Path,
+):
+    with run_postgres(tmp_path / "data") as url:
+
+        def signal_all(number: signal.Signals) -> None:
+            for process in list_processes(tmp_path / "data"):
+                process.send_signal(number)
+
+        told = write_during(
+            url, lambda: signal_all(signal.SIGSTOP), lambda: signal_all(signal.SIGCONT)
+        )
+
+    assert told == (False, b"two", b"two", 1, 0)
+
+
+def test_what_is_written_while_the_database_is_killed_and_started_again_is_not_lost(
+    tmp_path: Path,
+):
+    with run_postgres(tmp_path / "data") as url:
+
+        def kill() -> None:
+            processes = list_processes(tmp_path / "data")
+            for process in processes:
+                process.kill()
+            psutil.wait_procs(processes, DEADLINE_SECONDS)
+
+        told = write_during(url, kill, lambda: restart_postgres(tmp_path / "data"))
+
+    assert told == (False, b"two", b"two", 1, 0)
+
+
+def list_processes(folder: Path) -> list[psutil.Process]:
+    """Return the processes of the server in a folder, the one that starts the others first."""
+    first = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
+    return [first, *first.children(recursive=True)]
 
 
 def test_clients_are_served_from_memory_while_the_database_is_away(

@@ -97,6 +97,9 @@ CANCEL_SECONDS = 5.0
 HANDSHAKE_LOG_LEVEL = "info"
 """Earlier clients do not say with a call which log messages they want."""
 
+STORED = "toolscout/stored"
+"""False in the `_meta` of a result whose session is not stored yet."""
+
 _OWN_META = ("progressToken", "progress_token")
 
 
@@ -580,6 +583,14 @@ def result_from_reply(reply: Reply) -> Json:
     result = reply.to_message("mcp")
     result["_meta"] = {"toolscout/code": reply.code}
     return result
+
+
+def mark_stored(result: Json, *, is_stored: bool) -> Json:
+    """Return a result that says so if the session is not stored yet.
+
+    If the gateway is killed before that, the session is at another gateway what it was before.
+    """
+    return result if is_stored else {**result, "_meta": _read_meta(result) | {STORED: False}}
 
 
 def join_results(

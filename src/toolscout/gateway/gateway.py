@@ -56,6 +56,7 @@ from toolscout.gateway.forward import (
     Context,
     ForwardedCall,
     join_results,
+    mark_stored,
     result_from_reply,
     rewrite_addresses,
 )
@@ -671,12 +672,12 @@ class Gateway:
             self._stale.add(session.id)
             await self.refresh_session(session)
             reply = await handle()
-        await self.store.wait_written(SESSION_KIND, session.id)
+        is_stored = await self.store.wait_written(SESSION_KIND, session.id)
         if reply.references and self.has_growing_list(context):
             await context.session.send_tool_list_changed()
         if reply.code == UnknownTool.code:
             reply = self._explain_unknown(session, _read_called_name(name, arguments), reply)
-        return forwarded.build_result(reply)
+        return mark_stored(forwarded.build_result(reply), is_stored=is_stored)
 
     async def _run_program(
         self,
@@ -691,10 +692,10 @@ class Gateway:
         async def work(relay: Relay) -> Json:
             parts = self._build_parts(session, context, params, relay)
             reply = await session.handle(RUN, params.arguments, **parts)
-            await self.store.wait_written(SESSION_KIND, session.id)
+            is_stored = await self.store.wait_written(SESSION_KIND, session.id)
             if reply.references and self.has_growing_list(context):
                 await context.session.send_tool_list_changed()
-            return result_from_reply(reply)
+            return mark_stored(result_from_reply(reply), is_stored=is_stored)
 
         whole = self.forward(session, context, params)
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
@@ -807,11 +808,12 @@ class Gateway:
         made = [partial(make, *pair) for pair in zip(calls, forwarded, strict=True)]
         with self.take_slots(read_principal_name(context.request), len(calls) - 1) as more:
             replies = await session.call_each(made, at_once=1 + more)
-        await self.store.wait_written(SESSION_KIND, session.id)
+        is_stored = await self.store.wait_written(SESSION_KIND, session.id)
         if any(reply.references for reply in replies) and self.has_growing_list(context):
             await context.session.send_tool_list_changed()
         results = [f.build_result(reply) for f, reply in zip(forwarded, replies, strict=True)]
-        return join_results([call.name for call in calls], replies, results, notes)
+        joined = join_results([call.name for call in calls], replies, results, notes)
+        return mark_stored(joined, is_stored=is_stored)
 
     def _check_variant(
         self, session: Session, context: Context, name: str, arguments: object

@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolscout.config.gateway import GatewayConfig
 from toolscout.errors import ToolscoutError
 from toolscout.gateway.events import Listed, Requested, TokenRefused
-from toolscout.gateway.forward import Context
+from toolscout.gateway.forward import Context, mark_stored
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import serve_app
 from toolscout.gateway.metrics import Metrics, build_readiness, build_status
@@ -105,13 +105,15 @@ EXPIRY_SECONDS = 5.0
 """How often streams are checked for tokens that have expired."""
 HELLO_BYTES = 64 << 10
 """The largest `initialize` request, which is stored as long as its session."""
+HELLO_SECONDS = 2.0
+"""How long the answer to `initialize` or a subscription waits until the store has it."""
 RETRY_SECONDS = "5"
 """When a client should ask again while the store is down."""
 SESSIONS_KEPT = 1_000
 """Sessions that stay in memory between requests; others are loaded from the store."""
 SESSION_IDLE_SECONDS = 6 * 3600.0
 """After this time without a request or an open stream, the SDK drops a handshake client."""
-REPLAYED_METHODS = ("notifications/initialized", "resources/subscribe", "resources/unsubscribe")
+REPLAYED_METHODS = ("initialize", "resources/subscribe", "resources/unsubscribe")
 
 _log = logging.getLogger(__name__)
 
@@ -408,9 +410,12 @@ class _HttpGateway:
             self._count_session(ctx)
         if ctx.method == "tools/list" and isinstance(result, dict):
             await self._emit_listed(ctx, result["tools"])
-        if ctx.method in REPLAYED_METHODS and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-            await self._store.run_in_thread(lambda: self._remember(ctx))
-            await self._store.wait_written(CLIENT_KIND, identify_client(ctx)[0])
+        client = self._find_replayed(ctx)
+        if client is not None:
+            await self._store.run_in_thread(partial(self._remember, ctx, client, result))
+            is_stored = await self._store.wait_stored(CLIENT_KIND, client, HELLO_SECONDS)
+            if isinstance(result, dict):
+                return mark_stored(result, is_stored=is_stored)
         return result
 
     @contextlib.contextmanager
@@ -453,19 +458,33 @@ class _HttpGateway:
             )
         )
 
-    def _remember(self, ctx: Context) -> None:
-        """Store what a handshake-era client would have to send again after a restart."""
-        client, _ = identify_client(ctx)
-        if ctx.method != "notifications/initialized":
+    def _find_replayed(self, ctx: Context) -> str | None:
+        """Return the name of a handshake-era client whose message another gateway has to know.
+
+        A load balancer may send the very next message to another gateway, so the client is stored
+        before its first one is answered. A session that is being resumed is stored already.
+        """
+        if ctx.method not in REPLAYED_METHODS:
+            return None
+        if ctx.method != "initialize":
+            is_handshake = ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+            return identify_client(ctx)[0] if is_handshake else None
+        session_id = ctx.session._connection.session_id  # pyright: ignore[reportPrivateUsage]
+        is_resumed = SESSION in cast("Request", ctx.request).scope
+        return None if is_resumed or session_id is None else name_session(session_id)
+
+    def _remember(self, ctx: Context, client: str, result: HandlerResult) -> None:
+        """Store what a handshake-era client would have to send again at another gateway."""
+        params = ctx.params or {}
+        if ctx.method != "initialize":
             wanted = ctx.method == "resources/subscribe"
-            self._clients.subscribe(client, str((ctx.params or {})["uri"]), wanted=wanted)
-            return
-        hello = ctx.session.client_params
-        if hello is not None and not client.startswith(SSE):
+            self._clients.subscribe(client, str(params["uri"]), wanted=wanted)
+        elif isinstance(result, dict):
+            hello = types.InitializeRequestParams.model_validate(params, by_name=False)
             self._clients.remember(
                 client,
                 owner=read_owner(cast("Request", ctx.request).scope),
-                version=ctx.protocol_version,
+                version=str(result["protocolVersion"]),
                 hello=hello.model_dump(by_alias=True, mode="json", exclude_none=True),
             )
 

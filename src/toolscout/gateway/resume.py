@@ -108,18 +108,10 @@ class KnownClients:
         return client
 
     def remember(self, name: str, *, owner: str | None, version: str, hello: Json) -> None:
-        """Store a client's `initialize` parameters; its subscriptions are kept."""
+        """Store a new client with its `initialize` parameters."""
         self._fresh.add(name)
-        with self._locks[name]:
-            before = self._read(name)
-            client = KnownClient(
-                seen=self._clock(),
-                owner=owner,
-                version=version,
-                hello=hello,
-                resources=before.resources if before is not None else (),
-            )
-            self._write(name, client)
+        client = KnownClient(seen=self._clock(), owner=owner, version=version, hello=hello)
+        self._write(name, client)
         if owner is not None:
             self._count_session(owner, name)
 

@@ -176,18 +176,21 @@ class BackgroundStore:
             self._is_urgent.set()
             self._writer.submit(self._drain).result()
 
-    async def wait_written(self, kind: str, key: str) -> None:
+    async def wait_written(self, kind: str, key: str) -> bool:
         """Wait until a value is written or the store fails, but at most `WAIT_SECONDS`.
 
-        Once somebody has waited in vain, nobody waits until the store has written something.
+        Returns whether everything of this key is written. Once somebody has waited in vain, nobody
+        waits until the store has written something.
         """
-        if self._is_failing or self._is_slow or self._find_change(kind, key) is None:
-            return
+        if self._find_change(kind, key) is None:
+            return True
+        if self._is_failing or self._is_slow:
+            return False
         loop = asyncio.get_running_loop()
         written = loop.create_future()
         with self._lock:
             if (kind, key) not in self._pending and (kind, key) not in self._running:
-                return
+                return True
             self._waiting.setdefault((kind, key), set()).add(written)
 
         def end() -> None:
@@ -201,6 +204,20 @@ class BackgroundStore:
             timer.cancel()
             with self._lock:
                 self._waiting.get((kind, key), set()).discard(written)
+        return self._find_change(kind, key) is None
+
+    async def wait_stored(self, kind: str, key: str, seconds: float) -> bool:
+        """Wait until a value is written, however often the store fails, but at most some seconds.
+
+        Returns whether it is written. This is for what a client does rarely.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not await self.wait_written(kind, key):
+            if loop.time() > end:
+                return False
+            await asyncio.sleep(GATHER_SECONDS)
+        return True
 
     async def run_in_thread(self, work: Callable[[], _T]) -> _T:
         """Run work that reads from the store, without blocking the event loop."""

@@ -16,8 +16,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, LiteralString, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -165,6 +165,8 @@ _CLAIM = """
     ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
     WHERE c.owner = excluded.owner OR c.until <= now()
 """
+
+_NOTIFY = b"SELECT pg_notify(%s, %s)"
 
 _T = TypeVar("_T")
 _Row = tuple[Any, ...]
@@ -388,7 +390,6 @@ class PostgresStore:
         for change in changes:
             if isinstance(change, Merge):
                 change.seen.number = versions[change.kind, change.key]
-        self._report(changes)
 
     def expire(self, kind: str, seconds: float) -> int:
         """Delete what was last written longer ago, values and log; return how many there were."""
@@ -410,7 +411,7 @@ class PostgresStore:
     def listen(self, on_change: OnChange) -> bool:
         """Report from now on, in a thread, what other replicas change."""
         self._listener = Listener(
-            self._listen_url, self._channel, self._id, on_change, lambda: self._notify({})
+            self._listen_url, self._channel, self._id, on_change, self._send_test
         )
         self._listener.start()
         return True
@@ -433,33 +434,59 @@ class PostgresStore:
     def _write(
         self, connection: Connection, changes: Sequence[Change], retried: float | None
     ) -> dict[tuple[str, str], int]:
-        """Make changes in one transaction; return the versions of merged values."""
+        """Make changes in one transaction, and tell other replicas; return the merged versions.
+
+        All statements travel together: each answer that is waited for costs as much processor time
+        as the statement itself. The notice is not in the transaction of the changes: PostgreSQL
+        lets only one transaction with a notice commit at a time.
+        """
+        statements = list(self._list_statements(changes, retried))
+        notice = self._build_notice(changes)
+        if len(statements) > 1 or notice:
+            statements = [(b"BEGIN", ()), *statements, (b"COMMIT", ()), *notice]
+        cursor = psycopg.ClientCursor(connection)
+        cursor.execute(b";".join(cursor.mogrify(*one).encode() for one in statements))
+        merges = [change for change in changes if isinstance(change, Merge)]
+        versions = {(one.kind, one.key): one.seen.number + 1 for one in merges}
+        done: set[tuple[str, str]] = set()
+        for result in cursor.results() if merges else ():
+            if result.description and len(result.description) == len(("kind", "key")):
+                done = {(_decode(kind), _decode(key)) for kind, key in result.fetchall()}
+        late = [one for one in merges if (one.kind, one.key) not in done]
+        for one in late:
+            versions[one.kind, one.key] = self._join(connection, one)
+        if late:
+            for statement, values in self._build_notice(late):
+                connection.execute(statement, values)
+        return versions
+
+    def _list_statements(
+        self, changes: Sequence[Change], retried: float | None
+    ) -> Iterator[tuple[bytes, Any]]:
+        """Yield the statements that make changes, with their values."""
         merges = [change for change in changes if isinstance(change, Merge)]
         # Of several changes of a key, the last one counts.
         puts = {(put.kind, put.key): put for put in changes if isinstance(put, Put)}
-        logs = [change for change in changes if isinstance(change, Append | Trim)]
-        with connection.transaction() if len(changes) > 1 else nullcontext():
-            versions = self._merge(connection, merges) if merges else {}
-            deleted = [put for put in puts.values() if put.value is None]
-            written = [put for put in puts.values() if put.value is not None]
-            if deleted:
-                connection.execute(self._build(_DELETE), _list_keys(deleted))
-            if written:
-                values = [*_list_keys(written), [put.value for put in written]]
-                connection.execute(self._build(_PUT), values)
-            self._write_logs(connection, logs, retried)
-        return versions
-
-    def _merge(self, connection: Connection, merges: Sequence[Merge]) -> dict[tuple[str, str], int]:
-        versions = {(one.kind, one.key): one.seen.number + 1 for one in merges}
-        values = [[one.build_value() for one in merges], [one.seen.number + 1 for one in merges]]
-        statement = self._build(_MERGE)
-        found = connection.execute(statement, [*_list_keys(merges), *values]).fetchall()
-        done = {(_decode(kind), _decode(key)) for kind, key in found}
-        for one in merges:
-            if (one.kind, one.key) not in done:
-                versions[one.kind, one.key] = self._join(connection, one)
-        return versions
+        deleted = [put for put in puts.values() if put.value is None]
+        written = [put for put in puts.values() if put.value is not None]
+        if merges:
+            new = [[one.build_value() for one in merges], [one.seen.number + 1 for one in merges]]
+            yield self._build(_MERGE), [*_list_keys(merges), *new]
+        if deleted:
+            yield self._build(_DELETE), _list_keys(deleted)
+        if written:
+            yield self._build(_PUT), [*_list_keys(written), [put.value for put in written]]
+        added: list[Append] = []
+        for change in [*changes, None]:
+            if isinstance(change, Append):
+                added.append(change)
+            elif added and (change is None or isinstance(change, Trim)):
+                yield self._build_append(added, retried)
+                added = []
+            if isinstance(change, Trim):
+                last = LAST_NUMBER if change.through is None else change.through
+                kept = {"keep": max(change.keep, 0), "through": last}
+                yield self._build(_TRIM), {"kind": _encode(change.kind), **kept}
 
     def _join(self, connection: Connection, merge: Merge) -> int:
         """Join a value with the one that another replica has written; return the version."""
@@ -471,33 +498,13 @@ class PostgresStore:
             connection.execute(self._build(_REPLACE), (kind, key, value, version), binary=True)
         return version
 
-    def _write_logs(
-        self, connection: Connection, logs: Sequence[Append | Trim], retried: float | None
-    ) -> None:
-        added: list[Append] = []
-        for change in [*logs, None]:
-            if isinstance(change, Append):
-                added.append(change)
-                continue
-            if added:
-                self._append(connection, added, retried)
-                added = []
-            if change is not None:
-                last = LAST_NUMBER if change.through is None else change.through
-                values = {
-                    "kind": _encode(change.kind),
-                    "keep": max(change.keep, 0),
-                    "through": last,
-                }
-                connection.execute(self._build(_TRIM), values)
-
-    def _append(
-        self, connection: Connection, added: Sequence[Append], retried: float | None
-    ) -> None:
+    def _build_append(
+        self, added: Sequence[Append], retried: float | None
+    ) -> tuple[bytes, Sequence[Any]]:
         # The attempt that failed may have been committed: its answer was lost.
         seconds = 0.0 if retried is None else time.monotonic() - retried + UNSURE_SECONDS
         values = [[_encode(one.kind) for one in added], [one.value for one in added]]
-        connection.execute(self._build(APPEND), [*values, seconds, seconds])
+        return self._build(APPEND), [*values, seconds, seconds]
 
     def _find_settled(self, after: int) -> int:
         """Return the number up to which everything is committed that ever will be."""
@@ -511,25 +518,29 @@ class PostgresStore:
             time.sleep(SETTLE_SECONDS)
         return settled
 
-    def _report(self, changes: Sequence[Change]) -> None:
-        """Tell other replicas what has changed; those that do not hear it look for themselves."""
+    def _build_notice(self, changes: Sequence[Change]) -> list[tuple[bytes, Sequence[str]]]:
+        """Return the statement, if any, that tells other replicas what has changed.
+
+        Those that do not hear it look for themselves.
+        """
         changed: dict[str, list[str]] = {}
         for change in changes:
             if change.kind in REPORTED_KINDS:
                 keys = changed.setdefault(change.kind, [])
                 if isinstance(change, Put | Merge):
                     keys.append(change.key)
-        if changed:
-            # Not in the transaction of the change: PostgreSQL lets only one transaction with a
-            # notice commit at a time.
-            with suppress(StoreUnavailable):
-                self._notify(changed)
-
-    def _notify(self, changed: Mapping[str, Sequence[str]]) -> None:
+        if not changed:
+            return []
         text = json.dumps([self._id, changed])
         if len(text) > NOTICE_BYTES:
             text = json.dumps([self._id, {kind: [] for kind in changed}])
-        self._fetch("SELECT pg_notify(%s, %s)", self._channel, text)
+        return [(_NOTIFY, (self._channel, text))]
+
+    def _send_test(self) -> None:
+        """Send a notice that this replica has to hear itself."""
+        self._run(
+            lambda one: one.execute(_NOTIFY, (self._channel, json.dumps([self._id, {}]))), TRIES
+        )
 
     def _fetch(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
         built = self._build(statement)
@@ -594,8 +605,8 @@ class Listener:
             is_tested = False
             until = time.monotonic() + CHECK_SECONDS
             while not self._is_closing.is_set() and (left := until - time.monotonic()) > 0:
-                limit = min(left, RETRY_SECONDS) if is_tested else STATEMENT_SECONDS
-                for notice in connection.notifies(timeout=limit, stop_after=1):
+                # Not one notice at a time: every write of this replica wakes this thread too.
+                for notice in connection.notifies(timeout=min(left, RETRY_SECONDS)):
                     sender, changed = json.loads(notice.payload)
                     is_tested = is_tested or sender == self._own_id
                     if sender != self._own_id and changed:
