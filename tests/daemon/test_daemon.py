@@ -249,6 +249,20 @@ def test_a_client_that_dies_with_an_answer_unread_takes_nothing_with_it(machine:
     run(use)
 
 
+def test_a_gateway_that_is_asked_to_end_before_a_client_has_come_ends(machine: Machine):
+    async def use() -> None:
+        with machine.start_daemon() as daemon:
+            await eventually(lambda: any(machine.folder.glob("*.socket")))
+            daemon.terminate()
+            try:
+                assert await asyncio.to_thread(daemon.wait, DEADLINE_SECONDS) == 0
+            finally:
+                daemon.kill()
+        assert not list(machine.folder.glob("*.socket"))
+
+    run(use)
+
+
 @pytest.mark.parametrize("progress", ["connected", "accepted", "asked", "answered"])
 @pytest.mark.parametrize("is_closed_first", [True, False])
 def test_a_gateway_that_is_asked_to_end_right_after_its_start_ends(

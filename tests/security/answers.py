@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.errors import CallFailed, UpstreamError
+from toolscout.servers import transport
 from toolscout.servers.connection import Delays
 from toolscout.servers.listings import build_entries
 from toolscout.servers.mcp import McpConnection
@@ -27,7 +28,6 @@ from toolscout.servers.oauth.callback import PORT, PendingAnswer, format_callbac
 from toolscout.servers.oauth.login import BearerAuth, LoginNeeded, log_in
 from toolscout.servers.oauth.tokens import StoredLogin
 from toolscout.servers.process import InstallSlots, ProcessReaper
-from toolscout.servers.transport import AiohttpTransport
 
 URL = "https://b.example/mcp"
 MOST_REQUESTS = 400
@@ -82,7 +82,7 @@ def answer_requests(answer: Answer) -> Generator[None]:
     """Answer all requests of HTTP clients in place of the network."""
     count = 0
 
-    async def handle(transport: object, request: httpx2.Request) -> httpx2.Response:
+    async def handle(_: object, request: httpx2.Request) -> httpx2.Response:
         nonlocal count
         count += 1
         if count > MOST_REQUESTS:
@@ -92,7 +92,7 @@ def answer_requests(answer: Answer) -> Generator[None]:
 
     with (
         patch.object(ssl, "create_default_context", _make_tls),
-        patch.object(AiohttpTransport, "handle_async_request", handle),
+        patch.object(transport, "make_transport", lambda: None),
         patch.object(httpx2.AsyncHTTPTransport, "handle_async_request", handle),
     ):
         yield

@@ -152,13 +152,24 @@ def measure_peak() -> int:
 
 @pytest.mark.parametrize(
     "part",
-    [b"", b"GET / HT", HEAD, HEAD + b"Content-Length: 100\r\n\r\n{"],
-    ids=["nothing", "a line", "a head", "a body"],
+    [b"", b"\r\n", b"GET / HT", HEAD, HEAD + b"Content-Length: 100\r\n\r\n{"],
+    ids=["nothing", "an empty line", "a line", "a head", "a body"],
 )
 def test_a_request_that_is_never_complete_is_ended(impatient: Served, part: bytes):
     answer = send_raw(impatient, part)
 
     assert b" 408 " in answer.splitlines()[0]
+
+
+@pytest.mark.parametrize("part", [b"GET / HT", HEAD])
+def test_a_second_request_that_is_never_complete_is_ended_too(impatient: Served, part: bytes):
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    for parts in ([whole + part], [whole, part]):
+        answer = send_raw(impatient, *parts)
+
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b" 408 " in answer
 
 
 def test_a_connection_may_send_many_requests_one_after_the_other(impatient: Served):

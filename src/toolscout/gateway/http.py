@@ -198,7 +198,7 @@ class _HttpGateway:
         gateway.pool.principals = config.count_principals()
         _warn_of_logins(gateway)
         self.app = RequestGuard(
-            lambda scope, receive, send: self._shared(scope, receive, send),
+            self._share,
             authenticator=self._authenticator,
             limiter=self._limiter,
             max_body_bytes=config.max_body_bytes,
@@ -214,6 +214,12 @@ class _HttpGateway:
             allow_headers=("*",),
             expose_headers=("Mcp-Session-Id", "WWW-Authenticate"),
         )
+
+    def _share(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Let pages of other origins read the answers, if they may; programs send no origin."""
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        is_program = is_post and read_header(scope, b"origin") is None
+        return (self._route if is_program else self._shared)(scope, receive, send)
 
     def _report_refusal(self, source: str, digest: str, reason: str, unnoted: int) -> None:
         self._gateway.events.emit(

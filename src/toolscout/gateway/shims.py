@@ -153,6 +153,7 @@ class BufferedProtocol(HttpToolsProtocol):
         """Begin to read a request."""
         if self.is_admitted:
             self.unauthenticated.remove(self)
+        self._is_begun = True
         super().on_message_begin()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -160,6 +161,7 @@ class BufferedProtocol(HttpToolsProtocol):
         self._buffered = BufferedTransport(transport)
         self._head_bytes = 0
         self._is_head = True
+        self._is_begun = False
         super().connection_made(cast("asyncio.Transport", self._buffered))
         self._timer: asyncio.TimerHandle | None = None
         self._start_timer()
@@ -173,23 +175,27 @@ class BufferedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request, unless its head is too large."""
-        if self._is_head:
+        was_head = self._is_head
+        if was_head:
             self._head_bytes += len(data)
-            if self._timer is None:  # the next request of a client that is known
-                self._start_timer()
         super().data_received(data)
+        # Most requests come as a whole and need no clock. Once the head is there, the client has
+        # as much time again for the body. Also an empty line is a part of a request.
+        is_partial = self._is_begun or self._head_bytes > 0
+        if is_partial and (self._timer is None or was_head is not self._is_head):
+            self._start_timer()
         if self._is_head and self._head_bytes > HEAD_BYTES:
             self.refuse(431)
 
     def on_headers_complete(self) -> None:
-        """Give the client time to send the body."""
+        """Wait for the body from now on."""
         self._is_head = False
-        self._start_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Wait for the next request, for as long as uvicorn does."""
         self._is_head = True
+        self._is_begun = False
         self._head_bytes = 0
         self._stop_timer()
         super().on_message_complete()
