@@ -52,6 +52,12 @@ servers/test_transport.py
 stores/test_postgres.py stores/test_sqlite.py
 """
 """Files whose tests start servers, gateways or databases."""
+LONG = """
+console/test_map.py integration/test_nonsense.py search/test_index_threads.py
+servers/oauth/test_login_bearer.py servers/openapi/test_document.py
+servers/openapi/test_document_texts.py sessions/test_prompt_listing.py
+"""
+"""Files that start no process but take seconds; `make test` runs them and `make quick` does not."""
 PROCESS_FIXTURES = {"postgres_url", "site"}
 """Fixtures that start a database or build the documentation site."""
 settings.register_profile(
@@ -82,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the files that `make quick` leaves out."""
-    is_left_out = _is_quick(config) and _is_listed(collection_path, SLOW + PROCESSES)
+    is_left_out = _is_quick(config) and _is_listed(collection_path, SLOW + PROCESSES + LONG)
     return True if is_left_out else None
 
 

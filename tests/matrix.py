@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-matrix"
 UV = Path(sys.prefix) / "bin" / "uv"
 RESOLUTIONS = ("lowest-direct", "highest")
-EXTRAS = "ann,gateway,keyring,onnx,postgres"
+EXTRAS = "ann,gateway,keyring,onnx,postgres,programs"
 OWN = ("toolscout", "toolscout-encoder")
+LEFT_OUT = ("adapters", "benchmarks", "house", "security")
+"""Folders that `make quick` leaves out too."""
 CLASSIFIER = "Programming Language :: Python :: 3."
 NEEDED = (
     "hypothesis",
@@ -77,7 +79,7 @@ def check(version: str, python: str, resolution: str) -> str:
     packages = ["./packages/toolscout-encoder", f".[{EXTRAS}]", *tools]
     install = [UV, "pip", "install", "--quiet", "--python", folder, "--resolution", resolution]
     tests = [folder / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    tests += ["--ignore", "tests/benchmarks", "--ignore", "tests/house"]
+    tests += [word for name in LEFT_OUT for word in ("--ignore", f"tests/{name}")]
     tests += ["-m", "not processes and not slow"]
     steps: list[list[str | Path]] = [
         [UV, "venv", "--quiet", "--clear", "--python", python, folder],

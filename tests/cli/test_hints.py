@@ -209,7 +209,7 @@ def test_a_model_writes_what_is_missing_after_a_person_agreed(catalog: str, serv
     assert declined.stderr.endswith("Nothing was sent.\n")
     assert nobody.exit_code == 2
     assert "pass --yes" in nobody.stderr
-    assert written.stdout.startswith("Wrote 2 hints. A running gateway notices")
+    assert "Wrote 2 hints. A running gateway notices" in written.stdout
     assert service.names == ["list_invoices", "pay"]
     assert find_hints(catalog)["books__pay"] == ["everyday words for pay zwei"]
     assert listed(catalog)["tools"][1]["hints"][0]["by"] == "model small"

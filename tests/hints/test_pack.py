@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
@@ -400,3 +401,12 @@ def test_the_tool_that_tells_the_time_is_first_for_a_city_that_only_another_tool
 
     assert index.search("what time is it in Tokyo")[0].tool == tells
     assert index.search("convert 3 pm in New York to Tokyo")[0].tool == converts
+
+
+def test_the_shipped_pack_can_be_written_again_from_its_own_lines(tmp_path: Path):
+    shipped = HintPack(pack.PACK_FILE)
+    write_pack(tmp_path / "again.npz", list(shipped.list_entries()), common=shipped.common_words)
+
+    with np.load(pack.PACK_FILE) as first, np.load(tmp_path / "again.npz") as again:
+        assert list(first) == list(again)
+        assert all(np.array_equal(first[name], again[name]) for name in first)
