@@ -56,6 +56,7 @@ from toolscout.search.index import (
 )
 from toolscout.search.lexical import (
     ROUGH_HINT,
+    ByTerm,
     Ints,
     Postings,
     Vocabulary,
@@ -182,7 +183,7 @@ _BEGIN = """
 """
 _ROWS = """
     SELECT place, name, server, leaf, kind, terms, weights, masks, words, vector, hint
-    FROM {schema}.tools WHERE place = ANY(%s) ORDER BY place
+    FROM {schema}.tools WHERE place = ANY(%s::int[]) ORDER BY place
 """
 _NEAREST = "(SELECT place FROM {schema}.tools ORDER BY vector <#> %s::halfvec LIMIT %s)"
 _NEAREST_BLEND = """(
@@ -195,6 +196,10 @@ _SPELT = """(
 )"""
 _COLUMNS = """place, name, server, leaf, kind, effect, is_context, mark, digest, name_start,
     leaf_start, spellings, terms, weights, masks, words, vector, hint, blend"""
+
+_HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+_GRID_FROM_HALF = np.rint(np.nan_to_num(_HALVES).clip(-1, 1) * GRID).astype(np.int16)
+"""For the bits of each half, its number on the grid."""
 
 Places = NDArray[np.int64]
 _T = TypeVar("_T")
@@ -227,6 +232,44 @@ class Entries:
     def size_bytes(self) -> int:
         """How much memory they take."""
         return 200 + 6 * len(self.places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedByTerm(ByTerm):
+    """The postings of the few terms that a question has; `starts` is empty."""
+
+    spans: Mapping[int, tuple[int, int]]
+
+    def find_spans(self, numbers: Iterable[int]) -> list[tuple[int, int]]:
+        """Return where the rows of some terms begin and end."""
+        return [self.spans.get(number, (0, 0)) for number in numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedPostings(Postings):
+    """Postings of which a search reads only some terms; sorting the others would take longer."""
+
+    asked: tuple[int, ...]
+
+    @cached_property
+    def by_term(self) -> ByTerm:
+        """The entries of these terms, sorted by term."""
+        entries = np.isin(self.terms, np.array(self.asked, np.int32)).nonzero()[0]
+        entries = entries.take(self.terms.take(entries).argsort(kind="stable"))
+        terms = self.terms.take(entries)
+        weights = self.weights.take(entries)
+        masks = self.masks.take(entries)
+        numbers = sorted(self.asked)
+        begins = terms.searchsorted(numbers).tolist()
+        ends = terms.searchsorted(numbers, "right").tolist()
+        return AskedByTerm(
+            starts=np.zeros(0, np.int64),
+            rows=(self.starts.searchsorted(entries, "right") - 1).astype(np.int32),
+            weights=weights,
+            rough=weights + np.float32(ROUGH_HINT) * ((masks & Field.HINT.bit) > 0),
+            masks=masks,
+            spans=dict(zip(numbers, zip(begins, ends, strict=True), strict=True)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -593,9 +636,14 @@ class Snapshot:
         )
         return {place: _read_tool(data) for place, data in rows}
 
-    def fetch_candidates(self, places: Iterable[int], *, whole: bool = False) -> Candidates:
-        """Return some tools as a state; only with `whole` do they have all of their definition."""
-        rows = self.fetch(_ROWS, sorted({int(place) for place in places}))
+    def fetch_candidates(
+        self, places: Iterable[int], *, whole: bool = False, asked: tuple[int, ...] | None = None
+    ) -> Candidates:
+        """Return some tools as a state; only with `whole` do they have all of their definition.
+
+        With `asked`, nothing but these terms will be looked for in them.
+        """
+        rows = self.fetch(_ROWS, _write_array(sorted({int(place) for place in places})))
         tables = self.tables
         shards: tuple[Shard, ...] = ()
         if rows:
@@ -617,15 +665,16 @@ class Snapshot:
                 )
             lengths = np.array([len(mask) for mask in masks], np.int64)
             word_lengths = np.array([len(word) // 4 for word in words], np.int64)
+            postings = Postings(
+                starts=_compute_starts(lengths),
+                terms=np.frombuffer(b"".join(terms), "<i4"),
+                weights=np.frombuffer(b"".join(weights), "<f4"),
+                masks=np.frombuffer(b"".join(masks), np.uint8),
+            )
             shards = (
                 self._build_shard(
                     tools,
-                    Postings(
-                        starts=_compute_starts(lengths),
-                        terms=np.frombuffer(b"".join(terms), "<i4"),
-                        weights=np.frombuffer(b"".join(weights), "<f4"),
-                        masks=np.frombuffer(b"".join(masks), np.uint8),
-                    ),
+                    postings if asked is None else AskedPostings(**vars(postings), asked=asked),
                     (_compute_starts(word_lengths), np.frombuffer(b"".join(words), "<i4")),
                     vectors,
                 ),
@@ -1097,7 +1146,11 @@ class PostgresIndex:
         for step in range(STEPS):
             places = self._choose_places(snapshot, scope, question, scores, matched, MORE**step)
             chosen = np.union1d(places, np.array([*also, *include], np.int64)).tolist()
-            state = snapshot.fetch_candidates(chosen, whole=scope.asks_tools)
+            state = snapshot.fetch_candidates(
+                chosen,
+                whole=scope.asks_tools,
+                asked=None if scope.asks_tools else question.numbers,
+            )
             mask = scope.mask(state)
             if scope.admitted is not None and include:
                 mask = mask & scope.admitted[state.numbers]
@@ -1854,6 +1907,11 @@ def _read_tool(data: bytes) -> Tool:
     return Tool(**row)
 
 
+def _write_array(numbers: Iterable[int]) -> str:
+    """Return whole numbers as PostgreSQL writes an array, much faster than the driver does."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
 def _write_vector(vector: Floats) -> str:
     return f"[{','.join(map(repr, (vector / GRID).tolist()))}]"
 
@@ -1870,9 +1928,8 @@ def _read_vectors(column: Sequence[bytes | None]) -> NDArray[np.int16] | None:
     if not width:
         return None
     empty = bytes(width)
-    halves = np.frombuffer(b"".join(data or empty for data in column), ">f2")
-    numbers = halves.reshape(len(column), -1)[:, 2:].astype(np.float32) * np.float32(GRID)
-    return np.rint(numbers).astype(np.int16)
+    halves = np.frombuffer(b"".join([data or empty for data in column]), ">u2")
+    return _GRID_FROM_HALF.take(halves.reshape(len(column), -1)[:, 2:])
 
 
 def _pack_row(row: Sequence[bytes | None]) -> bytes:
