@@ -30,8 +30,9 @@ from toolscout.errors import UsageError
 from toolscout.evaluate.quality import Table
 from toolscout.query import Query
 from toolscout.search.index import Index
-from toolscout.search.postgres import PostgresIndex, Snapshot
+from toolscout.search.postgres import PostgresIndex
 from toolscout.search.shard import SpellingTable, State
+from toolscout.search.tables import Snapshot
 from toolscout.tools import Tool
 
 TOP = 10
