@@ -412,8 +412,8 @@ class Snapshot:
             for term, bucket, data in rows:
                 by_term[term].append((bucket, data))
             for number in new:
-                found[number] = Entries.read(by_term[number])
-                self._cache.put(number, changed(number), found[number])
+                entries = found[number] = Entries.read(by_term[number])
+                self._cache.put(number, changed(number), entries)
         return cast("dict[int, Entries]", found)
 
     def score_words(self, question: Question) -> Floats:
@@ -515,7 +515,8 @@ class Snapshot:
         values: list[object] = []
         for order, spelling in enumerate(spellings):
             values += [_hash_spelling(spelling), order, NAMED]
-        rows = self.fetch(" UNION ALL ".join([_SPELT] * len(spellings)), *values)
+        parts: list[LiteralString] = [_SPELT] * len(spellings)
+        rows = self.fetch(" UNION ALL ".join(parts), *values)
         first = min((order for order, _ in rows), default=0)
         return [place for order, place in rows if order == first]
 
@@ -713,7 +714,7 @@ class Change:
 
     def _copy(self, table: LiteralString, rows: Iterable[Sequence[bytes | None]]) -> None:
         """Add rows of values in PostgreSQL's binary form."""
-        copy = cast("LiteralString", f"COPY {{schema}}.{table} FROM STDIN (FORMAT BINARY)")
+        copy: LiteralString = f"COPY {{schema}}.{table} FROM STDIN (FORMAT BINARY)"
         with self._connection.cursor().copy(self._database.build(copy)) as file:
             waiting = bytearray(b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0))
             for row in rows:
@@ -848,7 +849,7 @@ class Change:
         hints: Sequence[bytes | None] = [None] * len(rows)
         blends: Sequence[bytes | None] = hints
         if len(stored.hint_vectors):
-            has_hint = stored.hint_vectors.any(axis=1).tolist()
+            has_hint: list[bool] = np.logical_or.reduce(stored.hint_vectors, axis=1).tolist()
             pairs = zip(_pack_vectors(stored.hint_vectors), has_hint, strict=True)
             hints = [data if has else None for data, has in pairs]
             blended = _pack_vectors(blend_vectors(stored.vectors, stored.hint_vectors))
@@ -909,9 +910,9 @@ class Change:
         """Return the numbers of terms or words, and give new ones a number."""
         digests = [digest_text(text) for text in texts]
         statement = f"SELECT digest, number FROM {{schema}}.{table} WHERE digest = ANY(%s)"
-        known: dict[bytes, int] = dict(self._fetch(cast("LiteralString", statement), digests))
+        known: dict[bytes, int] = dict(self._fetch(statement, digests))
         statement = f"SELECT coalesce(max(number) + 1, 0) FROM {{schema}}.{table}"
-        [(following,)] = self._fetch(cast("LiteralString", statement))
+        [(following,)] = self._fetch(statement)
         rows: list[list[bytes]] = []
         tail = [struct.pack(">i", 0), struct.pack(">q", self._version)]
         for at, digest in enumerate(digests):
@@ -935,7 +936,7 @@ class Change:
             f"UPDATE {{schema}}.{table} AS t SET tools = t.tools + n.change, version = %s "
             "FROM unnest(%s::int[], %s::int[]) AS n (number, change) WHERE t.number = n.number"
         )
-        self._run(cast("LiteralString", statement), self._version, unique.tolist(), sums.tolist())
+        self._run(statement, self._version, unique.tolist(), sums.tolist())
 
     def _change_postings(
         self,
