@@ -20,6 +20,7 @@ from benchmarks.daemon import measure_sharing
 from benchmarks.footprints import measure_import, measure_memory
 from benchmarks.gateway import measure_hops, measure_trust
 from benchmarks.hints import measure_hint_costs, tabulate_hint_costs
+from benchmarks.large import WARMED_UP, load_catalog, measure_large, tabulate_large
 from benchmarks.leads import compute_leads, json_from_leads
 from benchmarks.learning import measure_learning, tabulate_gains
 from benchmarks.nonsense import measure_nonsense, tabulate_nonsense
@@ -851,6 +852,82 @@ def scale(
             tools=paths,
             catalog=[",".join(map(str, catalogs))],
             principals=[",".join(map(str, principals))],
+        ),
+        as_json=as_json,
+        save_file=save_file,
+    )
+
+
+@main.command()
+@click.option(
+    "--url",
+    required=True,
+    metavar="URL",
+    help="A PostgreSQL database with the extension vector; it is filled if it has no tools.",
+)
+@click.option(
+    "--catalog",
+    "size",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(min=1_000),
+    metavar="N",
+    help="Tools to fill the database with.",
+)
+@click.option(
+    "--tools",
+    "paths",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A file of tools or a dataset folder to take and vary tools from; may be repeated.",
+)
+@click.option(
+    "--ask",
+    "asked",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="A dataset folder to take queries from; may be repeated.",
+)
+@click.option(
+    "--queries",
+    default=200,
+    show_default=True,
+    type=click.IntRange(min=10),
+    metavar="N",
+    help="Queries to measure.",
+)
+@figures_option
+@save_option
+def large(
+    url: str,
+    size: int,
+    paths: tuple[Path, ...],
+    asked: tuple[Path, ...],
+    queries: int,
+    as_json: bool,
+    save_file: Path | None,
+) -> None:
+    """Search a catalogue in PostgreSQL, and compare it with a ranking of all tools in memory.
+
+    The exact ranking needs about 5 KB of memory for each tool.
+
+    \b
+    Example:
+      python -m benchmarks large --url postgresql:///tools --tools data/mcp_catalog --ask data/asked
+    """
+    workload = read_workload(paths)
+    _report_progress(f"Filling the database with {size:,} tools …")
+    load_catalog(url, workload.tools, size)
+    questions = read_workload(asked) if asked else workload
+    _report_progress("Searching …")
+    found = measure_large(url, questions.draw_queries(workload.tools, queries + WARMED_UP))
+    _print_figures(
+        asdict(found),
+        [tabulate_large([found])],
+        command=_repeat_command(
+            "large", url=["URL"], catalog=[size], tools=paths, ask=asked, queries=[queries]
         ),
         as_json=as_json,
         save_file=save_file,

@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -30,8 +30,9 @@ from toolscout.errors import UsageError
 from toolscout.evaluate.quality import Table
 from toolscout.query import Query
 from toolscout.search.index import Index
-from toolscout.search.postgres import PostgresIndex, Snapshot
+from toolscout.search.postgres import PostgresIndex
 from toolscout.search.shard import SpellingTable, State
+from toolscout.search.tables import Candidates, Snapshot
 from toolscout.tools import Tool
 
 TOP = 10
@@ -181,14 +182,19 @@ class OpenIndex(PostgresIndex):
     def read_all(self) -> State:
         """Return all tools as a state, as if this process had indexed them."""
 
-        def read(snapshot: Snapshot) -> State:
+        def read(snapshot: Snapshot) -> Candidates:
             rows = snapshot.fetch("SELECT place FROM {schema}.tools")
             return snapshot.fetch_candidates(place for (place,) in rows)
 
         state = self._database.run_long(lambda one: self._read_with(one, read), LOAD_SECONDS)
         shard = state.shards[0]
         shard = replace(shard, spellings=SpellingTable.build(shard.tools))
-        return replace(state, shards=(shard,))
+        return replace(state, shards=(shard,), numbered=self.number_terms)
+
+    def number_terms(self, terms: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of those terms that some tool has."""
+        listed = list(terms)
+        return self._read(lambda snapshot: snapshot.number_terms(listed))
 
 
 class WholeIndex(Index):
@@ -231,15 +237,15 @@ def measure_searches(url: str, queries: Sequence[str]) -> dict[str, Any]:
 
 def rank_exactly(url: str, queries: Sequence[str]) -> dict[str, Any]:
     """Return the names that an index in memory finds, and the processor time of a search."""
-    with OpenIndex(url) as opened:
-        index = WholeIndex(opened.read_all())
     names: list[list[str]] = []
     used = 0.0
-    for query in queries[WARMED_UP:]:
-        began = time.process_time()
-        result = index.search(Query(text=query, words=query), TOP)
-        used += time.process_time() - began
-        names.append([hit.tool.name for hit in result])
+    with OpenIndex(url, pool_size=1) as opened:
+        index = WholeIndex(opened.read_all())
+        for query in queries[WARMED_UP:]:
+            began = time.process_time()
+            result = index.search(Query(text=query, words=query), TOP)
+            used += time.process_time() - began
+            names.append([hit.tool.name for hit in result])
     return {"names": names, "client_ms": used / len(names) * 1e3}
 
 

@@ -45,12 +45,13 @@ ORDERS = {
     """,
     "toolscout.search": """
         hits text
-        fusion lexical question translate
+        fusion lexical translate
         shard
         build
         rank
         index
-        feedback postgres
+        feedback tables
+        postgres
     """,
     "toolscout.calls": """
         cut effort outcome shapes

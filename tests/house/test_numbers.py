@@ -54,8 +54,14 @@ from toolscout.search.feedback import HALF_LIFE_SECONDS, MOST_LIFT, PAIRS, REQUE
 from toolscout.search.fusion import WORTH_FLOOR, WORTH_SHARE, Signal
 from toolscout.search.index import PATTERN_TEXT_LIMIT, SHORTEST_BEGINNING
 from toolscout.search.lexical import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
-from toolscout.search.question import WORD_LIMIT
-from toolscout.search.rank import CANDIDATES, FEW, NONSENSE_PIECES, ROUGH_CANDIDATES, SHORTEST
+from toolscout.search.rank import (
+    CANDIDATES,
+    FEW,
+    NONSENSE_PIECES,
+    ROUGH_CANDIDATES,
+    SHORTEST,
+    WORD_LIMIT,
+)
 from toolscout.search.text import (
     CLAUSE_LIMIT,
     ENCODED_DESCRIPTION,

@@ -51,7 +51,7 @@ def open_index(postgres_url: str) -> Iterator[Open]:
     own = f"index_{uuid4().hex[:12]}"
 
     def open_one(**options: Any) -> PostgresIndex:
-        opened.append(PostgresIndex(postgres_url, **{"schema": own, "pool_size": 2} | options))
+        opened.append(PostgresIndex(postgres_url, schema=own, pool_size=2, **options))
         return opened[-1]
 
     yield open_one
