@@ -64,6 +64,7 @@ AFTER_A_LIST_CHANGE = frozenset(
     {
         "AuditRecord._note",
         "BackgroundStore._drain",
+        "BackgroundStore._gather",
         "CatalogUpdater._report_changes",
         "CatalogUpdater._save",
         "Resources._on_change",
