@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -434,3 +435,83 @@ def test_no_tool_is_called_under_the_name_of_another(gateway: Served, named: str
 
     assert answer.status_code == 400
     assert "result" not in answer.json()
+
+
+SEARCH: Json = {
+    "jsonrpc": "2.0",
+    "id": "a",
+    "method": "tools/call",
+    "params": {
+        "name": "tool_search",
+        "arguments": {"queries": ["current time"]},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    },
+}
+NAMED = [
+    ("Accept", ACCEPT["Accept"]),
+    ("Content-Type", "application/json"),
+    ("MCP-Protocol-Version", "2026-07-28"),
+    ("Mcp-Method", "tools/call"),
+    ("Mcp-Name", "tool_search"),
+]
+
+
+def send_search(
+    gateway: Served, body: Any, headers: Sequence[tuple[str, str]] = NAMED
+) -> httpx2.Response:
+    url = f"{gateway.url}/mcp"
+    data = json.dumps(body).encode() if isinstance(body, dict | list) else body
+    return httpx2.post(url, content=data, headers=headers, timeout=DEADLINE_SECONDS)
+
+
+def split_search() -> Generator[bytes]:
+    """Return a body whose length nobody knows before its end."""
+    data = json.dumps(SEARCH).encode()
+    yield data[:20]
+    yield data[20:]
+
+
+def test_a_request_whose_length_is_unknown_is_answered_like_any_other(gateway: Served):
+    whole = send_search(gateway, SEARCH)
+    parts = send_search(gateway, split_search())
+
+    assert whole.status_code == parts.status_code == 200
+    assert parts.json()["id"] == "a"
+    assert whole.json() == parts.json()
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", types.PARSE_ERROR),
+        ([SEARCH], types.INVALID_REQUEST),
+        ({**SEARCH, "jsonrpc": "1.0"}, types.INVALID_REQUEST),
+        ({**SEARCH, "id": True}, types.INVALID_REQUEST),
+        ({**SEARCH, "params": {**SEARCH["params"], "_meta": {}}}, types.INVALID_PARAMS),
+        ({**SEARCH, "params": {**SEARCH["params"], "arguments": 1}}, types.INVALID_PARAMS),
+        ({**SEARCH, "method": "tools/list"}, types.HEADER_MISMATCH),
+    ],
+)
+def test_a_search_that_breaks_the_protocol_is_refused_with_the_code_for_it(
+    gateway: Served, body: object, code: int
+):
+    answer = send_search(gateway, body)
+
+    assert answer.json()["error"]["code"] == code
+    assert "result" not in answer.json()
+
+
+def test_a_search_whose_headers_name_two_tools_is_refused(gateway: Served):
+    answer = send_search(gateway, SEARCH, [*NAMED, ("Mcp-Name", "tool_call")])
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == types.HEADER_MISMATCH
+
+
+def test_a_client_that_reads_no_json_is_told_so(gateway: Served):
+    headers = [("Accept", "text/html"), *NAMED[1:]]
+
+    assert send_search(gateway, SEARCH, headers).status_code == 406
