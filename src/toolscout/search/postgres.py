@@ -272,7 +272,7 @@ class PostgresIndex:
                 near = ", ".join(self._find_near(snapshot, name, everything)) or "none"
                 raise UsageError(f"There is no tool {name!r}. Near: {near}.")
             ranking = self._rank(snapshot, everything, text, {}, 1, also=[place])
-            state = _take_state(ranking).with_tools(snapshot.fetch_tools([place]))
+            state = _take_state(ranking).add_tools(snapshot.fetch_tools([place]))
             [own] = state.find_rows([place])
             return explain(state, ranking, int(np.flatnonzero(ranking.places == own)[0]))
 
@@ -404,7 +404,7 @@ class PostgresIndex:
         exact = self._find_named(snapshot, asked.words, scope) if asked.words else []
         of_server = [] if asked.required else self._find_server(snapshot, text)
         if of_server:
-            found, total = self._page(
+            found, total = self._list_page(
                 snapshot, scope, max(limit, NAMED), ("server = ANY(%s)", [of_server])
             )
             if found:
@@ -415,7 +415,7 @@ class PostgresIndex:
         judged = snapshot.find_places(also) if also else []
         if asked.required and self._encoder is None:
             # A tool may be admitted for another spelling of its only word, which scores nothing.
-            judged += self._page(snapshot, scope, limit)[0]
+            judged += self._list_page(snapshot, scope, limit)[0]
 
         def rank(text: str, swap: Mapping[str, str]) -> Ranking:
             wanted = limit + len(exact)
@@ -433,7 +433,7 @@ class PostgresIndex:
             named = find_spelt_out(state, ranking)
         shown = [*named[: limit + 1], *ranking.places.take(ranking.best).tolist()]
         places = state.numbers.take(np.array(shown, np.int64)).tolist()
-        state = state.with_tools(snapshot.fetch_tools(places))
+        state = state.add_tools(snapshot.fetch_tools(places))
         return build_result(state, asked, ranking, named, limit, swap)
 
     def _finish_server(
@@ -449,7 +449,7 @@ class PostgresIndex:
         state = _take_state(ranking)
         best: list[int] = ranking.places.take(ranking.best).tolist()
         places = [*exact, *found, *state.numbers.take(np.array(best, np.int64)).tolist()]
-        state = state.with_tools(snapshot.fetch_tools(places))
+        state = state.add_tools(snapshot.fetch_tools(places))
         rows = state.find_rows(found)
         result = list_server_hits(state, asked, ranking, state.find_rows(exact), rows, limit)
         return replace(result, total=result.total + max(0, total - len(found)))
@@ -677,7 +677,7 @@ class PostgresIndex:
         )
 
     def _list(self, snapshot: Snapshot, asked: Query, scope: Scope, limit: int) -> Result:
-        places, total = self._page(snapshot, scope, limit, last=not asked.wants_context)
+        places, total = self._list_page(snapshot, scope, limit, last=not asked.wants_context)
         return self._show(snapshot, asked, places, limit, total)
 
     def _list_prefixed(self, snapshot: Snapshot, asked: Query, scope: Scope, limit: int) -> Result:
@@ -698,12 +698,12 @@ class PostgresIndex:
         condition = (f"({' OR '.join(parts)})", values)
         check = has_prefix if len(prefix) > START_CHARS else None
         last = not asked.wants_context
-        places, total = self._page(snapshot, scope, limit, condition, check=check, last=last)
+        places, total = self._list_page(snapshot, scope, limit, condition, check=check, last=last)
         if not places:
             servers = self._find_server(snapshot, asked.prefix)
             if servers:
                 condition = ("server = ANY(%s)", [servers])
-                places, total = self._page(snapshot, scope, limit, condition, last=last)
+                places, total = self._list_page(snapshot, scope, limit, condition, last=last)
         whole = list(dict.fromkeys([*named, *places]))
         return self._show(snapshot, asked, whole, limit, total + len(whole) - len(places))
 
@@ -735,7 +735,7 @@ class PostgresIndex:
         places = [*named, *self._admit(snapshot, described, scope)]
         return self._show(snapshot, asked, places, limit, len(places))
 
-    def _page(
+    def _list_page(
         self,
         snapshot: Snapshot,
         scope: Scope,

@@ -301,7 +301,7 @@ class Candidates(State):
         size = len(self.numbers)
         return [row for row, place in listed if row < size and self.numbers[row] == place]
 
-    def with_tools(self, tools: Mapping[int, Tool]) -> "Candidates":
+    def add_tools(self, tools: Mapping[int, Tool]) -> "Candidates":
         """Return the same with the whole definitions of some places in the catalogue."""
         if not self.shards or not tools:
             return self
