@@ -20,9 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.workloads import SEED
 from toolscout.catalog import Catalog
@@ -31,7 +32,7 @@ from toolscout.evaluate.quality import Table
 from toolscout.query import Query
 from toolscout.search.index import Index
 from toolscout.search.postgres import PostgresIndex
-from toolscout.search.shard import SpellingTable, State
+from toolscout.search.shard import SpellingTable, State, blend_vectors
 from toolscout.search.tables import Candidates, Snapshot
 from toolscout.tools import Tool
 
@@ -188,7 +189,17 @@ class OpenIndex(PostgresIndex):
 
         state = self._database.run_long(lambda one: self._read_with(one, read), LOAD_SECONDS)
         shard = state.shards[0]
-        shard = replace(shard, spellings=SpellingTable.build(shard.tools))
+        vectors = cast("NDArray[np.int16]", shard.vectors)
+        blends = shard.scanned_blends
+        shard = replace(
+            shard,
+            spellings=SpellingTable.build(shard.tools),
+            # Not only the leading dimensions: the first pass over all tools is exact too.
+            scanned=np.asfortranarray(vectors, np.float32),
+            scanned_blends=None
+            if blends is None
+            else np.asfortranarray(blend_vectors(vectors, shard.hint_vectors)),
+        )
         return replace(state, shards=(shard,), numbered=self.number_terms)
 
     def number_terms(self, terms: Iterable[str]) -> dict[str, int]:

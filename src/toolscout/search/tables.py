@@ -71,6 +71,8 @@ _FIELDS = tuple(
     if field.init and field.name not in ("function", "convert", "uncleaned", "name")
 )
 _DEFAULTS = Tool(name="tool")
+_NO_MEMBERS: dict[str, Any] = {}
+"""For tools of which only the names matter; making an object for each would take longer."""
 
 CREATE_TABLES = """
     CREATE EXTENSION IF NOT EXISTS vector;
@@ -530,7 +532,7 @@ class Snapshot:
             values += [text, count]
             if self.tables.hinted:
                 parts.append(_NEAREST_BLEND)
-                values += [text, count]
+                values += [text, count // 2]
         assert self._connection is not None, "nothing is read after the end of a transaction"
         most = max(count for _, count in vectors)
         mode = "relaxed_order" if most > SCANNED else "off"
@@ -579,6 +581,9 @@ class Snapshot:
                         server=tables.servers[server],
                         leaf=leaf.decode(),
                         kind=kind.decode(),
+                        input_schema=_NO_MEMBERS,
+                        fixed_arguments=_NO_MEMBERS,
+                        extras=_NO_MEMBERS,
                     )
                     for name, server, leaf, kind in zip(names, servers, leaves, kinds, strict=True)
                 )
@@ -1069,10 +1074,10 @@ def _pack_vectors(vectors: NDArray[np.int16] | Floats) -> list[bytes]:
 
 def _read_vectors(column: Sequence[bytes | None]) -> NDArray[np.int16] | None:
     """Return vectors on the grid, zeros where there is none; None if there are none at all."""
-    width = max(len(data) if data else 0 for data in column)
-    if not width:
+    first = next(filter(None, column), None)
+    if first is None:
         return None
-    empty = bytes(width)
+    empty = bytes(len(first))
     halves = np.frombuffer(b"".join([data or empty for data in column]), ">u2")
     return _GRID_FROM_HALF.take(halves.reshape(len(column), -1)[:, 2:])
 
