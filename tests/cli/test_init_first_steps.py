@@ -68,6 +68,8 @@ def test_servers_of_clients_are_counted_and_init_is_next(home: Path):
 
 def test_a_configuration_is_named_with_what_clients_have_beside_it(home: Path):
     file = write_own(home)
+    own = {"toolscout": {"command": "toolscout", "args": ["serve"]}}
+    write_client(home / CLAUDE, own)
     text = first_steps()
     assert f"Your configuration {file} has 1 server." in text
     assert named(text) == ["doctor", "search", "console"]
@@ -77,6 +79,15 @@ def test_a_configuration_is_named_with_what_clients_have_beside_it(home: Path):
     text = first_steps()
     assert "1 server of your MCP clients (Cursor) is not behind toolscout yet." in text
     assert named(text) == ["init", "doctor", "search", "console"]
+
+
+def test_a_configuration_that_no_client_uses_is_to_be_connected(home: Path):
+    write_own(home)
+
+    text = first_steps()
+
+    assert "No MCP client that toolscout knows starts `toolscout serve` yet." in text
+    assert "claude mcp add --scope user toolscout -- toolscout serve" in text
 
 
 def test_a_running_gateway_is_mentioned_with_its_clients(

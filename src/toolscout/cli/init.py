@@ -47,8 +47,10 @@ from toolscout.clients.rewrite import (
     Rewrite,
     find_config_files,
     find_moved_servers,
+    find_own_names,
     format_diff,
     format_manual_change,
+    list_places,
     parse_document,
     plan_rewrite,
 )
@@ -84,6 +86,7 @@ SEARCH = ('toolscout search "open a pull request"', "search your tools, or demo 
 PREVIEW = ("toolscout init --dry-run", "see what would change")
 INIT = ("toolscout init", "put them behind toolscout; asks before each change")
 ADD = ("toolscout servers add --help", "set up servers by hand")
+CONNECT = ("claude mcp add --scope user toolscout -- toolscout serve", "connect Claude Code")
 DOCTOR = ("toolscout doctor", "check this machine and suggest fixes")
 STATUS = ("toolscout status", "see its servers and figures")
 CONSOLE = ("toolscout console", "see tools, sessions and calls in a browser")
@@ -145,8 +148,8 @@ def _describe_machine(machine: Machine) -> tuple[str, list[tuple[str, str]]]:
         own, _ = _read_own(place, overwrites=False)
     except UsageError:
         return f"Your configuration {place} cannot be read.", [DOCTOR, TRY]
-    found = find_servers(list_known_files(machine), machine, own).found
-    fresh = [one for one in found if one.is_new]
+    findings = find_servers(list_known_files(machine), machine, own)
+    fresh = [one for one in findings.found if one.is_new]
     servers = format_count(len(own.servers), "server")
     running = [one for one in list_daemons() if is_daemon_of(one, place)]
     steps: list[tuple[str, str]]
@@ -157,6 +160,9 @@ def _describe_machine(machine: Machine) -> tuple[str, list[tuple[str, str]]]:
     elif own.servers:
         situation = f"Your configuration {place} has {servers}."
         steps = [DOCTOR, SEARCH, CONSOLE]
+        if not any(map(_starts_toolscout, findings.sources)):
+            situation += " No MCP client that toolscout knows starts `toolscout serve` yet."
+            steps = [CONNECT, DOCTOR, SEARCH]
     elif fresh:
         return _describe_fresh(fresh), [PREVIEW, INIT, TRY]
     else:
@@ -165,6 +171,15 @@ def _describe_machine(machine: Machine) -> tuple[str, list[tuple[str, str]]]:
         situation = f"{situation} {_describe_fresh(fresh)}"
         steps = [INIT, *steps]
     return situation, steps
+
+
+def _starts_toolscout(source: Source) -> bool:
+    """Tell whether a client's file lists toolscout itself."""
+    try:
+        document = read_document(source.path)
+    except InvalidFile:
+        return False
+    return any(find_own_names(document, keys) for keys in list_places(document, None))
 
 
 def _describe_fresh(fresh: Sequence[FoundServer]) -> str:
