@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from serving import DEADLINE_SECONDS, served
+from serving import DEADLINE_SECONDS, eventually, served
 from toolscout.config.redaction import SecretKind
 from toolscout.config.servers import ServerConfig, Transport
 
@@ -52,6 +52,8 @@ def call(server: ServerConfig, tool: str) -> tuple[str, str, str]:
                 name = f"leaking__{tool}"
                 await client.call_tool("tool_search", {"queries": [f"select:{name}"]})
                 result = await client.call_tool("tool_call", {"name": name, "arguments": {}})
+                if not result.is_error:  # the client may handle the log message after the result
+                    await eventually(lambda: heard)
                 text = result.model_dump_json(by_alias=True)
                 handle = re.search(r"result_[0-9a-f]{10}", text)
                 if handle is None:

@@ -274,8 +274,7 @@ class McpApp:
         elif name in CALLING_TOOLS:
             await StreamedAnswer(receive, send).run(self._answer_own, scope)
         else:
-            is_post = scope["method"] == "POST"
-            await self._sdk.handle_request(scope, receive, hold_head(send) if is_post else send)
+            await self._sdk.handle_request(scope, receive, send)
 
     async def _answer_own(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call of one of the gateway's own tools."""
@@ -353,25 +352,6 @@ def _replay(message: Message, receive: Receive) -> Receive:
         return left.pop() if left else await receive()
 
     return receive_again
-
-
-def hold_head(send: Send) -> Send:
-    """Return a `send` that sends the head of an answer together with the first part of its body.
-
-    The SDK sends the head of a stream before it has anything to say. If the gateway is killed then,
-    the client has an answer without an end, and no load balancer can tell it what has happened.
-    """
-    held: list[Message] = []
-
-    async def send_later(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            held.append(message)
-            return
-        while held:
-            await send(held.pop())
-        await send(message)
-
-    return send_later
 
 
 class StreamedAnswer:
