@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import mcp_types as types
@@ -183,34 +181,6 @@ def test_the_messages_of_a_handshake_may_go_to_different_gateways():
 
     assert greeted.status_code == 202
     assert "tool_search" in answer.text
-
-
-def test_a_gateway_that_is_killed_during_a_call_has_not_begun_to_answer(tmp_path: Path):
-    """So that a load balancer can tell the client what has happened."""
-    worker = (str(Path(__file__).with_name("worker.py")), str(tmp_path), "legacy")
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-    arguments = {"name": "work__wait", "arguments": {"name": "report"}}
-    call = {"name": "tool_call", "arguments": arguments}
-    asked = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
-
-    with Running(configuration(tmp_path, {"work": worker})) as gateway:
-        wait_until(lambda: httpx2.get(f"{gateway.url}/readyz").is_success)
-        opened = httpx2.post(
-            f"{gateway.url}/mcp", json=hello, headers=ACCEPT, timeout=DEADLINE_SECONDS
-        )
-        session = ACCEPT | {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
-        head = {"Host": "localhost", "Content-Type": "application/json", **session}
-        head["Content-Length"] = str(len(asked))
-        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-        place = urlsplit(gateway.url)
-        with socket.create_connection((place.hostname, place.port)) as connection:
-            connection.sendall(f"POST /mcp HTTP/1.1\r\n{lines}\r\n{asked}".encode())
-            wait_until((tmp_path / "report.begun").exists)
-            gateway.kill()
-            connection.settimeout(DEADLINE_SECONDS)
-            answered = connection.recv(1)
-
-    assert answered == b""
 
 
 def test_a_session_opened_without_a_token_is_nobodys_once_tokens_are_asked_for():
