@@ -20,7 +20,6 @@ from benchmarks.daemon import measure_sharing
 from benchmarks.footprints import measure_import, measure_memory
 from benchmarks.gateway import measure_hops, measure_trust
 from benchmarks.hints import measure_hint_costs, tabulate_hint_costs
-from benchmarks.large import WARMED_UP, load_catalog, measure_large, tabulate_large
 from benchmarks.leads import compute_leads, json_from_leads
 from benchmarks.learning import measure_learning, tabulate_gains
 from benchmarks.nonsense import measure_nonsense, tabulate_nonsense
@@ -917,6 +916,9 @@ def large(
     Example:
       python -m benchmarks large --url postgresql:///tools --tools data/mcp_catalog --ask data/asked
     """
+    # The only benchmark that needs the extra `postgres`.
+    from benchmarks.large import WARMED_UP, load_catalog, measure_large, tabulate_large
+
     workload = read_workload(paths)
     _report_progress(f"Filling the database with {size:,} tools …")
     load_catalog(url, workload.tools, size)
