@@ -117,7 +117,7 @@ screenshots: browser .venv/.installed .npm-servers/.installed ## the pictures of
 
 .venv-peers/.installed: pyproject.toml
 	$(call install,.venv-peers,./packages/toolscout-encoder \
-		--editable '.[ann$(,)gateway$(,)onnx$(,)postgres]' --group dev --group bench --group peers)
+		--editable '.[ann$(,)gateway$(,)onnx$(,)postgres$(,)programs]' --group dev --group bench --group peers)
 
 test-load: .venv/.installed deploy-tools ## many clients, broken servers, kills; prints its figures
 	$(BIN)/python -m pytest -q -s load

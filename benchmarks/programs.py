@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import Any
 
-from pydantic_monty import Monty, MontyComplete
 
 from toolscout.catalog import Catalog
 from toolscout.evaluate.datasets import Dataset
@@ -376,6 +375,8 @@ def measure_speed_of_programs(trials: int = TRIALS) -> Speed:
 
 
 async def _measure_speed(trials: int) -> Speed:
+    from pydantic_monty import Monty, MontyComplete  # of the extra `programs`
+
     def add(number: int) -> int:
         """Add one."""
         return number + 1
