@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import Any
 
-
 from toolscout.catalog import Catalog
 from toolscout.evaluate.datasets import Dataset
 from toolscout.evaluate.quality import Table
