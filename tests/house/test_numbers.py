@@ -352,7 +352,7 @@ NOT_OURS = {
     "README.md": (
         "2,204 tokens instead of 4,065,065",
         "22,665 tools",
-        "238 tokens",
+        "234 tokens",
         "10,000 tools",
         "8,039 such tools",
         "five clients with ten servers",
