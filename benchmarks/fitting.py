@@ -25,7 +25,7 @@ from toolscout.encoders.onnx import OnnxEncoder
 from toolscout.errors import UsageError
 from toolscout.evaluate.datasets import Dataset, make_names_unique
 from toolscout.evaluate.quality import METRICS, Progress, compute_scores
-from toolscout.hints.pack import HintPack
+from toolscout.hints.hints import HintPack
 from toolscout.search.fusion import (
     CERTAINTY,
     GATED,

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from toolscout.encoders.encoder import hash_file
 from toolscout.errors import InvalidFile, ToolscoutError
 from toolscout.evaluate.datasets import read_dataset
-from toolscout.hints import pack
-from toolscout.hints.pack import HintPack, PackEntry, split_name, split_words
+from toolscout.hints.hints import PACK_FILE, HintPack, PackEntry, split_name, split_words
 from toolscout.lint.scanner import scan_tool
 from toolscout.names import clean_text
 from toolscout.tools import Tool
@@ -311,8 +310,8 @@ def save(file: Path, entries: Sequence[PackEntry], common: Collection[str]) -> N
     """Write a pack; if it is the one that ships, pin its checksum in the code."""
     write_pack(file, entries, common=common)
     digest = hash_file(file)
-    if file.resolve() == pack.PACK_FILE.resolve():
-        module = Path(pack.__file__)
+    if file.resolve() == PACK_FILE.resolve():
+        module = PACK_FILE.with_name("hints.py")
         text = module.read_text(encoding="utf-8")
         pinned = re.sub(r'(?m)^PACK_SHA256 = ".*"$', f'PACK_SHA256 = "{digest}"', text)
         module.write_text(pinned, encoding="utf-8")

@@ -14,8 +14,7 @@ from typing import Literal
 
 from toolscout.cli.tokens import GATEWAY, measure_costs
 from toolscout.evaluate.quality import RANKING_DEPTH, Table, compute_ndcg
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, digest_definition
 from toolscout.scout import Scout
 from toolscout.search.text import drop_stop_words, split_words, stem
 from toolscout.skills import SkillFolder

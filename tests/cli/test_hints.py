@@ -12,8 +12,7 @@ from hints.chatting import ChatService, chatting, write_lines
 from toolscout.cli import main
 from toolscout.config.file import read_config
 from toolscout.files import write_tools
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import HintPack, digest_definition
+from toolscout.hints.hints import HintPack, Hints, digest_definition
 from toolscout.stores import SqliteStore
 from toolscout.tools import Tool
 

@@ -21,8 +21,7 @@ from toolscout.config.gateway import GatewayConfig, GatewayMode, Profile
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.middleware import Principal
 from toolscout.gateway.server import build_server
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, digest_definition
 from toolscout.hints.requests import REQUESTS_KIND
 from toolscout.schemas import Json
 from toolscout.stores import MemoryStore, SqliteStore

@@ -19,7 +19,7 @@ from toolscout.config.gateway import GatewayConfig
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.gateway.gateway import CONFIGURATION_KIND, Gateway
 from toolscout.gateway.middleware import Principal
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import digest_definition
 from toolscout.servers.approvals import Approvals
 from toolscout.servers.listings import save_manifest
 from toolscout.servers.manifest import Manifest

@@ -16,12 +16,13 @@ from toolscout.hints.hints import (
     HINTS_KIND,
     SPARE_ROWS,
     Hint,
+    HintPack,
     Hints,
     Source,
     check_hint,
     clean_hint,
+    digest_definition,
 )
-from toolscout.hints.pack import HintPack, digest_definition
 from toolscout.names import has_invisible
 from toolscout.scout import Scout
 from toolscout.settings import HintUse, Settings

@@ -7,8 +7,7 @@ import pytest
 
 from hints.chatting import write_lines
 from toolscout.errors import EndpointFailed
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, digest_definition
 from toolscout.hints.requests import (
     REQUESTS_KIND,
     SILENT_SECONDS,

@@ -38,7 +38,6 @@ ORDERS = {
         onnx
     """,
     "toolscout.hints": """
-        pack
         hints
         writing
         requests

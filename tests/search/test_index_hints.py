@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from toolscout import Catalog, Hit, Index, Tool
 from toolscout.demo import load_demo_catalog
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, digest_definition
 from toolscout.search.index import EncoderChoice
 
 LATE = "late payers; who owes us money"

@@ -11,8 +11,7 @@ import pytest
 from toolscout.catalog import Catalog
 from toolscout.demo import load_demo_catalog
 from toolscout.errors import DuplicateTool, StoreUnavailable, UsageError
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, digest_definition
 from toolscout.search import postgres
 from toolscout.search.hits import Result
 from toolscout.search.index import Index

@@ -36,8 +36,7 @@ from toolscout.cli.output import show as show_parts
 from toolscout.config.file import Config
 from toolscout.config.references import expand
 from toolscout.errors import InvalidFile, InvalidHint, ToolscoutError
-from toolscout.hints.hints import Hint, Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hint, Hints, digest_definition
 from toolscout.hints.requests import (
     SILENT_SECONDS,
     UNCLAIMED_SECONDS,

@@ -29,8 +29,7 @@ from toolscout.config.servers import ServerConfig
 from toolscout.demo import load_demo_catalog
 from toolscout.errors import InvalidFile, MissingExtra, ServerUnavailable
 from toolscout.files import read_tools
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import HintPack
+from toolscout.hints.hints import HintPack, Hints
 from toolscout.names import find_near_names, list_some, to_one_line
 from toolscout.servers.manifest import TOOL
 from toolscout.settings import HintUse, Settings

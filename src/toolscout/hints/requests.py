@@ -15,8 +15,7 @@ from enum import StrEnum
 from typing import cast
 
 from toolscout.errors import ToolscoutError
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, digest_definition
 from toolscout.hints.writing import (
     Answer,
     Ask,

@@ -19,8 +19,7 @@ from typing import Any
 
 from toolscout.encoders.encoder import post_json
 from toolscout.errors import EndpointFailed, InvalidHint, UsageError
-from toolscout.hints.hints import Hints, check_hint
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, check_hint, digest_definition
 from toolscout.names import to_one_line
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.tokens import count_tokens

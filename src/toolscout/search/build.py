@@ -31,8 +31,7 @@ from toolscout.encoders.encoder import (
     take_leading,
 )
 from toolscout.errors import InvalidFile, MissingExtra
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import Hints, digest_definition
 from toolscout.search import lexical, text
 from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings, find_entries
 from toolscout.search.shard import (

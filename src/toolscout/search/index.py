@@ -29,8 +29,7 @@ from toolscout.encoders.encoder import (
 )
 from toolscout.encoders.onnx import OnnxEncoder, need_onnx
 from toolscout.errors import UnknownServer, UsageError
-from toolscout.hints.hints import Hints
-from toolscout.hints.pack import HintPack
+from toolscout.hints.hints import HintPack, Hints
 from toolscout.names import find_near_names, fold_name
 from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
 from toolscout.search.build import Writer, read_stored, write_stored

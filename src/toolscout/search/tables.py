@@ -23,7 +23,7 @@ from toolscout.encoders.encoder import (
     Floats,
     take_leading,
 )
-from toolscout.hints.pack import digest_definition
+from toolscout.hints.hints import digest_definition
 from toolscout.names import fold_name, read_spellings
 from toolscout.search.build import Stored, Writer
 from toolscout.search.index import (

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from toolscout.catalog import Catalog
 from toolscout.errors import InvalidFile
-from toolscout.hints import pack
-from toolscout.hints.pack import HintPack, PackEntry, digest_definition
+from toolscout.hints.hints import (
+    PACK_FILE,
+    PACK_SHA256,
+    HintPack,
+    PackEntry,
+    digest_definition,
+)
 from toolscout.search.index import Index
 from toolscout.tools import Tool
 from training.pack import find_problems, list_service_words, main, write_pack
@@ -225,8 +230,8 @@ def test_the_shipped_pack_is_one_small_file_that_all_threads_share():
     assert len({id(one) for one in packs}) == 1
     assert len(hints) == 1
     assert hints != {""}
-    assert pack.PACK_FILE.stat().st_size <= MOST_BYTES
-    assert pack.PACK_FILE.parent == Path(pack.__file__).parent
+    assert PACK_FILE.stat().st_size <= MOST_BYTES
+    assert PACK_SHA256 in PACK_FILE.with_name("hints.py").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -281,10 +286,10 @@ def test_a_missing_pack_says_what_to_do(tmp_path: Path):
 
 def test_a_pack_with_another_checksum_is_refused(tmp_path: Path):
     file = tmp_path / "p.npz"
-    file.write_bytes(pack.PACK_FILE.read_bytes() + b"x")
+    file.write_bytes(PACK_FILE.read_bytes() + b"x")
 
     with pytest.raises(InvalidFile, match="checksum"):
-        HintPack(file, sha256=pack.PACK_SHA256).find(RESIZE)
+        HintPack(file, sha256=PACK_SHA256).find(RESIZE)
 
 
 @pytest.mark.parametrize("content", [b"", b"no pack", b"PK\x05\x06" + bytes(18)])
@@ -404,9 +409,9 @@ def test_the_tool_that_tells_the_time_is_first_for_a_city_that_only_another_tool
 
 
 def test_the_shipped_pack_can_be_written_again_from_its_own_lines(tmp_path: Path):
-    shipped = HintPack(pack.PACK_FILE)
+    shipped = HintPack(PACK_FILE)
     write_pack(tmp_path / "again.npz", list(shipped.list_entries()), common=shipped.common_words)
 
-    with np.load(pack.PACK_FILE) as first, np.load(tmp_path / "again.npz") as again:
+    with np.load(PACK_FILE) as first, np.load(tmp_path / "again.npz") as again:
         assert list(first) == list(again)
         assert all(np.array_equal(first[name], again[name]) for name in first)
