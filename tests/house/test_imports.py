@@ -44,7 +44,7 @@ ORDERS = {
     """,
     "toolscout.search": """
         hits text
-        fusion lexical translate
+        fusion translate
         shard
         build
         rank

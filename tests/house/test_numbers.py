@@ -53,7 +53,6 @@ from toolscout.search.build import APPROXIMATE_FROM
 from toolscout.search.feedback import HALF_LIFE_SECONDS, MOST_LIFT, PAIRS, REQUESTS_PER_TOOL
 from toolscout.search.fusion import WORTH_FLOOR, WORTH_SHARE, Signal
 from toolscout.search.index import PATTERN_TEXT_LIMIT, SHORTEST_BEGINNING
-from toolscout.search.lexical import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
 from toolscout.search.rank import (
     CANDIDATES,
     FEW,
@@ -62,6 +61,7 @@ from toolscout.search.rank import (
     SHORTEST,
     WORD_LIMIT,
 )
+from toolscout.search.shard import FIELD_WEIGHTS, SATURATION, TYPICAL_LENGTHS
 from toolscout.search.text import (
     CLAUSE_LIMIT,
     ENCODED_DESCRIPTION,

@@ -50,7 +50,7 @@ BESIDE_A_CALL = frozenset(
     }
 )
 """What happens now and then meanwhile: the audit record, approvals, logins and the end."""
-LIST_CHANGE_MODULES = 18
+LIST_CHANGE_MODULES = 16
 GROWING = ServerConfig(
     name="big",
     transport=Transport.STDIO,

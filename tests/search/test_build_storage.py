@@ -11,7 +11,7 @@ from toolscout import Catalog, Index, Tool
 from toolscout.demo import load_demo_catalog
 from toolscout.encoders.encoder import CallableEncoder
 from toolscout.errors import InvalidFile
-from toolscout.search import lexical
+from toolscout.search import build, shard
 from toolscout.search.text import Field
 
 QUERIES = (
@@ -95,7 +95,8 @@ def test_a_file_of_other_field_weights_is_passed_over(
 ):
     catalog = load_demo_catalog()
     Index(catalog, encoder=None).save(tmp_path / "tools.index")
-    monkeypatch.setattr(lexical, "FIELD_WEIGHTS", np.ones(len(Field)))
+    for module in (shard, build):  # what weighs, and what tells whether a file is stale
+        monkeypatch.setattr(module, "FIELD_WEIGHTS", np.ones(len(Field)))
 
     loaded = Index.load(tmp_path / "tools.index", catalog, encoder=None)
 

@@ -14,9 +14,9 @@ from toolscout.query import Query
 from toolscout.search import build
 from toolscout.search.hits import Confidence, Hit, Missing, Result
 from toolscout.search.index import EncoderChoice, Index
-from toolscout.search.lexical import Floats
 from toolscout.search.postgres import PostgresIndex
 from toolscout.search.rank import CANDIDATES, ROUGH_CANDIDATES, Similarities
+from toolscout.search.shard import Floats
 from toolscout.tools import Effect, Tool
 
 

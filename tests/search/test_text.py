@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.search.lexical import Vocabulary
+from toolscout.search.shard import Vocabulary
 from toolscout.search.text import (
     CLAUSE_LIMIT,
     STOP_WORDS,

@@ -32,15 +32,24 @@ from toolscout.encoders.encoder import (
 )
 from toolscout.errors import InvalidFile, MissingExtra
 from toolscout.hints.hints import Hints, digest_definition
-from toolscout.search import lexical, text
-from toolscout.search.lexical import Floats, Postings, Vocabulary, build_postings, find_entries
+from toolscout.search import text
 from toolscout.search.shard import (
+    FIELD_LENGTH_SHARES,
+    FIELD_WEIGHTS,
+    JOINED_WEIGHT,
+    SATURATION,
+    TYPICAL_LENGTHS,
+    Floats,
     Mask,
     Neighbours,
+    Postings,
     Shard,
     SpellingTable,
     State,
+    Vocabulary,
     blend_vectors,
+    build_postings,
+    find_entries,
     merge_shards,
 )
 from toolscout.search.text import (
@@ -483,8 +492,8 @@ _ARRAYS = ("name_starts", "name_words", "vectors", "hint_vectors", "neighbours")
 
 def hash_analysis() -> str:
     """Return a digest of every setting that decides what is stored for a tool."""
-    numbers = (lexical.FIELD_WEIGHTS, lexical.FIELD_LENGTH_SHARES, lexical.TYPICAL_LENGTHS)
-    parts = [LAYOUT, lexical.SATURATION, lexical.JOINED_WEIGHT, sorted(text.STOP_WORDS)]
+    numbers = (FIELD_WEIGHTS, FIELD_LENGTH_SHARES, TYPICAL_LENGTHS)
+    parts = [LAYOUT, SATURATION, JOINED_WEIGHT, sorted(text.STOP_WORDS)]
     settings = json.dumps([*parts, *(array.tolist() for array in numbers)])
     return hashlib.sha256(settings.encode()).hexdigest()[:16]
 

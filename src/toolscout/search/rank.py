@@ -37,8 +37,17 @@ from toolscout.search.fusion import (
     count_worth_showing,
 )
 from toolscout.search.hits import Why
-from toolscout.search.lexical import COVERED, ByTerm, Floats, Ints
-from toolscout.search.shard import Mask, Shard, State, compare_vectors, group_by_shard
+from toolscout.search.shard import (
+    COVERED,
+    ByTerm,
+    Floats,
+    Ints,
+    Mask,
+    Shard,
+    State,
+    compare_vectors,
+    group_by_shard,
+)
 from toolscout.search.text import (
     OPPOSITES,
     STOP_WORDS,

@@ -29,19 +29,23 @@ from toolscout.search.build import Stored, Writer
 from toolscout.search.index import (
     SHORTEST_BEGINNING,
 )
-from toolscout.search.lexical import (
-    ROUGH_HINT,
-    ByTerm,
-    Ints,
-    Postings,
-    Vocabulary,
-    compute_rarities,
-)
 from toolscout.search.rank import (
     FEW,
     Question,
 )
-from toolscout.search.shard import Mask, Shard, SpellingTable, State, blend_vectors
+from toolscout.search.shard import (
+    ROUGH_HINT,
+    ByTerm,
+    Ints,
+    Mask,
+    Postings,
+    Shard,
+    SpellingTable,
+    State,
+    Vocabulary,
+    blend_vectors,
+    compute_rarities,
+)
 from toolscout.search.text import (
     STOP_WORDS,
     Field,

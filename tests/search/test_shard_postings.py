@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolscout.search.lexical import (
+from toolscout.search.shard import (
     Postings,
     Vocabulary,
     build_postings,
