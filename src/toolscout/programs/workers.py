@@ -52,6 +52,8 @@ WAIT_SECONDS = 5.0
 """How long a program waits for a free process."""
 GRACE_SECONDS = 1.0
 """How long a process may go on after a limit before it is killed."""
+THREADS = 64
+"""Programs that run or wait for a process at the same time; more wait for a thread."""
 CHECKOUTS = 500
 """Programs that one process runs before a new one takes its place."""
 MEGABYTE = 1_000_000
@@ -97,6 +99,7 @@ class Workers:
     def __init__(self) -> None:
         self._opening: concurrent.futures.Future[Any] | None = None
         """The pool, once its processes have started."""
+        self._threads = _make_threads()
         self._lock = threading.Lock()
         self._running: Counter[str] = Counter()
 
@@ -128,7 +131,7 @@ class Workers:
                 "max_recursion_depth": options.recursion,
                 "max_suspensions": options.calls * LOOKUPS,
             }
-            worker = _Worker(pool.checkout(script_name="program", limits=limits))
+            worker = _Worker(pool.checkout(script_name="program", limits=limits), self._threads)
             run = _Run(monty, worker, options, has_function, answer, is_async=has_await(code))
             try:
                 step = await worker.start(code, inputs=variables or {}, print_callback=printer)
@@ -153,6 +156,9 @@ class Workers:
         with self._lock:
             opening = self._opening
             self._opening = None
+            threads = self._threads
+            self._threads = _make_threads()
+        threads.shutdown(wait=False)
         if opening is not None:
             pool = await asyncio.wrap_future(opening)
             await asyncio.to_thread(pool.__exit__, None, None, None)
@@ -203,14 +209,20 @@ class Workers:
                     del self._running[owner]
 
 
+def _make_threads() -> concurrent.futures.ThreadPoolExecutor:
+    # Python waits for these when it exits: a daemon thread that comes back from Monty meanwhile
+    # would abort the process.
+    return concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="toolscout-program")
+
+
 class _Worker:
-    """One process while it runs a program, and the thread that waits for it.
+    """One process while it runs a program, and a thread that waits for it.
 
     Monty's own asynchronous interface takes longer for each step, and its threads may abort this
     process when it exits.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, threads: concurrent.futures.Executor) -> None:
         self._session = session
         self._loop = asyncio.get_running_loop()
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None]
@@ -218,8 +230,7 @@ class _Worker:
         self._last: asyncio.Future[Any] | None = None
         self._pid: int | None = None
         self._is_closed = False
-        # Not a daemon: one that comes back from Monty while Python exits aborts the process.
-        threading.Thread(target=self._serve, name="toolscout-program").start()
+        threads.submit(self._serve)
 
     async def start(self, code: str, **parts: Any) -> Any:
         """Wait for a free process and start a program; return where it stops first."""
@@ -311,9 +322,10 @@ class _Run:
 
     async def close(self) -> None:
         """Cancel the calls of a program that was stopped."""
-        for task in self._started.values():
-            task.cancel()
-        await asyncio.gather(*self._started.values(), return_exceptions=True)
+        if self._started:
+            for task in self._started.values():
+                task.cancel()
+            await asyncio.gather(*self._started.values(), return_exceptions=True)
 
     async def _answer_call(self, step: Any) -> Any:
         if step.is_os_function:

@@ -36,7 +36,7 @@ from toolscout.sessions.metatools import (
     to_object,
 )
 from toolscout.sessions.replies import Reply, refuse
-from toolscout.sessions.session_state import SessionState, run_in_thread
+from toolscout.sessions.session_state import KeptThread, SessionState, run_in_thread
 from toolscout.sessions.texts import (
     ASK_FOR_LESS,
     CALLED_AS,
@@ -128,13 +128,15 @@ async def call_tool(
     sharing: int = 1,
     for_apps: bool = False,
     programs: Programs | None = None,
+    thread: KeptThread | None = None,
     run_saved: Executor | None = None,
 ) -> Reply:
     """Return what the tool gave, or the part of it at the path `pick`, or why it was not called.
 
     `sharing` is how many calls are answered by one reply. With `for_apps`, the tool may be one that
     only apps may call. With `programs`, a program makes the call: the tool has to be one that these
-    options let a program call, and the result is not cut. `run_saved` runs saved programs.
+    options let a program call, and the result is not cut. `thread` is for functions that would
+    hold up the event loop; without it, each gets a new one. `run_saved` runs saved programs.
     """
     if is_handle(name):
         wanted = arguments if pick is None else {**to_object(arguments), "path": pick}
@@ -160,7 +162,7 @@ async def call_tool(
         return call
     try:
         is_saved = isinstance(call.tool.function, SavedProgram)
-        outcome = await _run(state, call, run_saved if is_saved else executor)
+        outcome = await _run(state, call, run_saved if is_saved else executor, thread)
     except (errors.ModelError, errors.UpstreamError) as error:
         return refuse_(error, call.tool)
     if not outcome.is_error and state.should_learn(call.tool):
@@ -392,7 +394,9 @@ def _check_gate(state: SessionState, tool: Tool) -> None:
 # Running.
 
 
-async def _run(state: SessionState, call: ApprovedCall, executor: Executor | None) -> Outcome:
+async def _run(
+    state: SessionState, call: ApprovedCall, executor: Executor | None, thread: KeptThread | None
+) -> Outcome:
     tool = call.tool
     seconds = state.settings.call_seconds
     limit = asyncio.timeout(seconds)
@@ -400,14 +404,17 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
         async with limit:
             function = tool.function
             if executor is None and function is not None:
-                value = await _invoke(lambda: function(**convert(tool, call.arguments)), function)
-                return await _read_outcome(value)
+
+                def call_function() -> object:
+                    return function(**convert(tool, call.arguments))
+
+                return await _read_outcome(await _invoke(call_function, function, thread))
             engine = state.engine
             executor = executor or engine.executors.get(tool.server, engine.default_executor)
             if executor is None:
                 raise explain_unavailable(tool.server)
             work = partial(executor, tool, call.arguments)
-            return await _read_outcome(await _invoke(work, executor))
+            return await _read_outcome(await _invoke(work, executor, thread))
     except (errors.ModelError, errors.UpstreamError):
         raise
     except asyncio.CancelledError:
@@ -425,12 +432,14 @@ async def _run(state: SessionState, call: ApprovedCall, executor: Executor | Non
         raise errors.CallFailed(tool.name, message) from error
 
 
-async def _invoke(work: Callable[[], object], function: Callable[..., object]) -> object:
+async def _invoke(
+    work: Callable[[], object], function: Callable[..., object], thread: KeptThread | None
+) -> object:
     """Run a function; one that is not asynchronous gets a thread, so that nothing waits."""
     # An object that is called like a function has a method that tells.
     if _has_async_call(type(function)) or inspect.iscoroutinefunction(function):
         return await cast("Awaitable[object]", work())
-    value = await run_in_thread(work)
+    value = await run_in_thread(work, thread)
     return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
 

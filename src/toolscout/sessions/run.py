@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypedDict, cast
@@ -27,12 +27,12 @@ from toolscout.programs.workers import (
     FunctionCall,
     to_json_value,
 )
-from toolscout.schemas import Json, is_list, is_object, list_parameters
+from toolscout.schemas import Json, is_object, list_parameters
 from toolscout.sessions.call import MAX_CHAR_BYTES, Confirm, find_tool
 from toolscout.sessions.engine import Executor
 from toolscout.sessions.metatools import find_meta_tool
 from toolscout.sessions.replies import Reply, refuse
-from toolscout.sessions.session_state import SessionState, run_in_thread
+from toolscout.sessions.session_state import KeptThread, SessionState, run_in_thread
 from toolscout.sessions.texts import (
     ARGUMENT_TWICE,
     NAME_TO_CALL,
@@ -110,8 +110,15 @@ class ProgramRecord:
 
     def to_json(self) -> Json:
         """Return it as the store keeps it."""
-        calls = [call.to_json() for call in self.calls]
-        return asdict(replace(self, calls=())) | {"calls": calls}
+        return {
+            "source": self.source,
+            "code": self.code,
+            "started": self.started,
+            "milliseconds": self.milliseconds,
+            "calls": [call.to_json() for call in self.calls],
+            "digest": self.digest,
+            "message": self.message,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +127,7 @@ class Verbs:
 
     search: Callable[[object, Json], Awaitable[Reply]]
     describe: Callable[[object], Awaitable[Reply]]
-    call: Callable[[object, object], Awaitable[Reply]]
+    call: Callable[[object, object, KeptThread], Awaitable[Reply]]
 
 
 class Clock:
@@ -200,6 +207,7 @@ class ProgramRun:
     _at_once: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, AT_ONCE))
     _own_slot: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by a call that runs in the place of the request itself."""
+    _thread: KeptThread = field(default_factory=KeptThread)
 
     async def run(self, code: str, clock: Clock) -> Reply:
         """Run a program, and return what it gave or why it failed."""
@@ -234,6 +242,8 @@ class ProgramRun:
             if not clock.is_over:
                 raise
             raise errors.ProgramStopped.from_time(self.options.seconds) from None
+        finally:
+            self._thread.close()
 
     def has_function(self, name: str) -> bool:
         """Tell whether a name is a verb or a tool that this session may know of."""
@@ -265,7 +275,7 @@ class ProgramRun:
         if self.allowed is not None:
             name = self._check_allowed(name)
         started = self.state.engine.timer()
-        reply = await self.verbs.call(name, given)
+        reply = await self.verbs.call(name, given, self._thread)
         self._note(str(reply.details.get("tool") or name), reply, started)
         self._check(reply)
         return await _value_from_reply(reply)
@@ -455,23 +465,20 @@ def digest_source(code: str) -> str:
 
 def keep_program(store: Store, session: str, record: ProgramRecord) -> None:
     """Keep a program with its session; the oldest leave. This may block."""
-    rows = [*_read_rows(store, session), record.to_json()][-KEPT_PROGRAMS:]
-    store.write(PROGRAM_KIND, session, json.dumps(rows).encode())
+    # A line for each, so that adding one does not mean to read the others.
+    lines = [*_read_lines(store, session), json.dumps(record.to_json()).encode()]
+    store.write(PROGRAM_KIND, session, b"\n".join(lines[-KEPT_PROGRAMS:]))
 
 
 def list_programs(store: Store, session: str) -> list[ProgramRecord]:
     """Return the programs of a session, oldest first. This may block."""
     found: list[ProgramRecord] = []
-    for row in _read_rows(store, session):
-        calls = tuple(ProgramCall(**call) for call in row.pop("calls", ()))
+    for line in _read_lines(store, session):
+        row: Json = json.loads(line)
+        calls = tuple(ProgramCall(**call) for call in row.pop("calls"))
         found.append(ProgramRecord(**row, calls=calls))
     return found
 
 
-def _read_rows(store: Store, session: str) -> list[Json]:
-    data = store.read(PROGRAM_KIND, session)
-    try:
-        rows: object = json.loads(data) if data else []
-    except ValueError:
-        return []
-    return [dict(row) for row in rows if is_object(row)] if is_list(rows) else []
+def _read_lines(store: Store, session: str) -> list[bytes]:
+    return (store.read(PROGRAM_KIND, session) or b"").splitlines()

@@ -58,7 +58,7 @@ from toolscout.sessions.search import (
     search_tools,
     suggest_tools,
 )
-from toolscout.sessions.session_state import SessionState, run_in_thread
+from toolscout.sessions.session_state import KeptThread, SessionState, run_in_thread
 from toolscout.sessions.texts import MAYBE_CALLED, NOTHING_DONE
 from toolscout.sessions.usage import MADE
 from toolscout.settings import Programs, Settings
@@ -179,6 +179,7 @@ class Session:
         sharing: int = 1,
         for_apps: bool = False,
         programs: Programs | None = None,
+        thread: KeptThread | None = None,
         parts: ProgramParts | None = None,
     ) -> Reply:
         """Run a tool. `approved` says that a person has agreed to this very call (R75).
@@ -187,8 +188,9 @@ class Session:
         about a call that needs approval. `pick` is the path of the part to return of JSON.
         `sharing` is how many calls are answered by one reply. With `for_apps`, the tool may be one
         that only apps may call, not the model. With `programs`, a program makes the call: these
-        options say which tools it may call, and the result is not cut. `parts` are those of `run`,
-        for a tool that is a saved program.
+        options say which tools it may call, and the result is not cut. `thread` is the one that
+        the program keeps for functions. `parts` are those of `run`, for a tool that is a saved
+        program.
         """
         started = self._engine.timer()
         parts = parts or {"forward": lambda: (executor, confirm)}
@@ -204,6 +206,7 @@ class Session:
                 sharing=sharing,
                 for_apps=for_apps,
                 programs=programs,
+                thread=thread,
                 run_saved=partial(self._run_saved, parts),
             )
         except Exception as error:
@@ -336,11 +339,11 @@ class Session:
             raise ProgramStopped.from_switch()
         clock = Clock(options.seconds)
 
-        async def call(name: object, arguments: object) -> Reply:
+        async def call(name: object, arguments: object, thread: KeptThread) -> Reply:
             executor, confirm = forward() if forward is not None else (None, None)
             asks = None if confirm is None else partial(clock.confirm, confirm)
             return await self.call(
-                name, arguments, executor=executor, confirm=asks, programs=options
+                name, arguments, executor=executor, confirm=asks, programs=options, thread=thread
             )
 
         verbs = Verbs(search=self._search_later, describe=self._describe_later, call=call)

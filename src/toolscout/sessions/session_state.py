@@ -9,9 +9,11 @@ import asyncio
 import concurrent.futures
 import contextvars
 import hashlib
+import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TypeVar
 
 from toolscout.calls.results import Results
@@ -436,8 +438,47 @@ def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-async def run_in_thread(work: Callable[[], _T]) -> _T:
-    """Run a function in a thread of its own.
+_Work = Callable[[], Callable[[], None]]
+"""Does something that may block, and returns what tells whoever waits for it."""
+
+
+class KeptThread:
+    """A thread for functions that are called one after the other, as programs do.
+
+    A function that is called while another one runs gets a thread of its own. So does every call
+    after one that never returns.
+    """
+
+    def __init__(self) -> None:
+        self._is_free = True
+        self._is_started = False
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+
+    def start(self, work: _Work) -> None:
+        """Begin to work, and return at once."""
+        if not self._is_free:
+            _start_thread(lambda: work()())
+            return
+        self._is_free = False
+        if not self._is_started:
+            self._is_started = True
+            _start_thread(self._serve)
+        self._work.put(work)
+
+    def close(self) -> None:
+        """End the thread when it is free."""
+        self._work.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            tell = work()
+            self._is_free = True  # before anybody hears of the result and calls the next function
+            tell()
+            del work, tell  # or the last result would stay in memory
+
+
+async def run_in_thread(work: Callable[[], _T], thread: KeptThread | None = None) -> _T:
+    """Run a function in a thread of its own, or in one that is kept for such functions.
 
     Not in the event loop's pool: a function that never returns would take a place there for
     good, and would keep the loop from closing, whatever the time-out says.
@@ -446,13 +487,20 @@ async def run_in_thread(work: Callable[[], _T]) -> _T:
     done.set_running_or_notify_cancel()
     context = contextvars.copy_context()
 
-    def run() -> None:
+    def run() -> Callable[[], None]:
         try:
-            done.set_result(context.run(work))
+            return partial(done.set_result, context.run(work))
         except BaseException as error:
             # A future passes on neither StopIteration nor SystemExit; here both are failures.
             passes = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            done.set_exception(error if passes else RuntimeError(repr(error)))
+            return partial(done.set_exception, error if passes else RuntimeError(repr(error)))
 
-    threading.Thread(target=run, name="toolscout-call", daemon=True).start()
+    if thread is None:
+        _start_thread(lambda: run()())
+    else:
+        thread.start(run)
     return await asyncio.wrap_future(done)
+
+
+def _start_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="toolscout-call", daemon=True).start()
