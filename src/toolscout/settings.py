@@ -177,8 +177,8 @@ class Programs(Options):
     workers: int = declare(
         8,
         check_whole(1, 1_000),
-        "Programs that run at the same time, each in a process of its own. One token gets half of "
-        "them at most. Counts from the first program on.",
+        "Programs that run at the same time, each in a separate process. One token gets at most "
+        "half of them. Takes effect when the first program runs.",
     )
 
 
@@ -258,8 +258,8 @@ class Settings(Options):
     hints: HintUse = declare(
         HintUse.SHIPPED,
         HINTS_CHECK,
-        "Which [hints](hints.md) a search uses besides those given with a tool: shipped and "
-        "written ones, only those written here (`own`), or none. `[gateway]` takes it as well.",
+        "Which [hints](hints.md) a search uses in addition to those that come with a tool: shipped "
+        "and written ones, only written ones (`own`), or none. `[gateway]` takes it as well.",
         needs_restart=True,
     )
     limit: int = declare(5, check_whole(1, 20), "Maximum hits per query.")

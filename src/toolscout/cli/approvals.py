@@ -203,7 +203,7 @@ def _print_held(server: ServerConfig, item: "HeldDefinition", limit: int | None 
 def lock(path: Path | None, check: bool) -> None:
     """Write down which definitions your servers offer.
 
-    Starts all servers that are not disabled, and writes toolscout.lock beside the configuration
+    Starts all servers that are not disabled, and writes toolscout.lock next to the configuration
     file: a line with the digest of each tool. `toolscout serve --locked` serves nothing else.
     Definitions that wait for approval are left out.
 

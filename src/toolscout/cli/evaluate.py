@@ -44,7 +44,7 @@ figures_option = click.option("--json", "as_json", is_flag=True, help="Print the
     is_flag=False,
     flag_value=STORED,
     metavar="[LOG]",
-    help="Replay a log of calls instead, and show what learning from it would have given.",
+    help="Replay a log of calls instead, and show how much learning from it would have helped.",
 )
 @inputs.config_option
 @click.option(
@@ -69,10 +69,10 @@ def evaluate(
     Each DIR holds tools.jsonl (or tools.jsonl.gz) and queries.jsonl, or contains such folders.
     The encoders are `static` (toolscout's default), `none` (words only) and `onnx`.
 
-    With --learned, each successful call of a log is searched for, alone and with what the calls
-    before it taught. LOG has a JSON object on each line, with "query" and "tool", and maybe "code",
-    "at" and "principal"; without it, the log is that of your gateway. Without a DIR, the tools are
-    those of your configuration.
+    With --learned, searches again for each successful call of a log, without learning and with
+    what earlier calls taught. LOG has a JSON object on each line, with "query" and "tool", and
+    optionally "code", "at" and "principal"; without it, your gateway's own log is used. Without a
+    DIR, the tools are those of your configuration.
 
     \b
     Example:

@@ -282,7 +282,7 @@ def remove(names: tuple[str, ...], paths: tuple[Path, ...], config_file: Path | 
 def off(names: tuple[str, ...], paths: tuple[Path, ...], config_file: Path | None) -> None:
     """Switch off the hints of tools, or without a name all shipped ones.
 
-    Of a tool, written and shipped hints no longer count; one in the configuration still does.
+    Written and shipped hints of the tool no longer count; one in the configuration still does.
 
     \b
     Example:
@@ -500,7 +500,7 @@ def prompt(
     default="",
     help="Where the key of the service is: env:NAME, file:PATH, keyring:NAME or command:….",
 )
-@inputs.flag_option("--client", help="Ask the model of a client that a gateway runs for.")
+@inputs.flag_option("--client", help="Ask the model of a client that is connected to a gateway.")
 @click.option(
     "--price",
     "prices",

@@ -217,12 +217,12 @@ def _describe_fresh(fresh: Sequence[FoundServer]) -> str:
     help="Also move, or with --undo restore, the servers of this folder, as in .mcp.json.",
 )
 @inputs.flag_option(
-    "--profiles", help="Limit each client to the servers it had, with a profile of its own."
+    "--profiles", help="Limit each client to the servers that it had, with its own profile."
 )
 @inputs.flag_option(
     "--hook",
-    help="Also let Claude Code's permission rules hold for the tools behind toolscout, and with "
-    "--undo no longer.",
+    help="Also install the hook that applies Claude Code's permission rules to the tools behind "
+    "toolscout, or with --undo remove it.",
 )
 @inputs.flag_option(
     "--keyring",

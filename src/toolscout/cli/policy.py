@@ -193,7 +193,7 @@ def hook(install: bool, uninstall: bool, path: Path | None) -> None:
     """Apply Claude Code's permission rules to your tools.
 
     Claude Code runs this before each call, with the call on stdin. The rules of its settings, such
-    as mcp__github__delete_repo, then hold for the real tool and not only for tool_call.
+    as mcp__github__delete_repo, then apply to the real tool and not only to tool_call.
 
     \b
     Example:

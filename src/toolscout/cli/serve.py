@@ -101,14 +101,14 @@ def _add_gateway_option(name: str, metavar: str | None = None) -> Callable[[Comm
 )
 @inputs.flag_option(
     "--locked",
-    help="Serve only the definitions that toolscout.lock beside the configuration file names; "
-    "see `toolscout lock`.",
+    help="Serve only the definitions in toolscout.lock, next to the configuration file; see "
+    "`toolscout lock`.",
 )
 @inputs.flag_option(
     "--no-daemon",
     expose_value=False,  # `toolscout.daemon.bridge` has read it
-    help="Give this client a gateway and servers of its own. Without it, clients over stdio share "
-    "one gateway in the background.",
+    help="Give this client its own gateway and servers. Without this option, clients over stdio "
+    "share one gateway in the background.",
 )
 @click.option("--as-daemon", "key", hidden=True)
 def serve(

@@ -566,8 +566,8 @@ def _parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 def remove(name: str, path: Path | None) -> None:
     """Remove a server from toolscout's own configuration file.
 
-    The old file is kept as FILE.bak. Login tokens of the server, also those of users, its
-    approvals and the folder that its bundle was unpacked into are deleted.
+    Keeps the old file as FILE.bak. Deletes the login tokens of the server, including those of
+    users, its approvals and the folder that its bundle was unpacked into.
 
     \b
     Example:

@@ -176,7 +176,7 @@ def is_daemon_of(daemon: Json, path: Path | None) -> bool:
 
 @click.command()
 @inputs.config_option
-@inputs.flag_option("--follow", "-f", help="Go on printing what is logged until Ctrl-C.")
+@inputs.flag_option("--follow", "-f", help="Keep printing new lines until Ctrl-C.")
 @inputs.number_option("--lines", "-n", default=50, help="How many of the last lines to print.")
 def logs(path: Path | None, follow: bool, lines: int) -> None:
     """Print the log of the gateway in the background.

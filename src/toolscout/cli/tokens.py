@@ -89,8 +89,8 @@ def tokens(
 ) -> None:
     """Count the tokens that tools cost in every request.
 
-    Compares requests with toolscout and without. Of skills, the names and descriptions count, which
-    a client that reads them itself puts into every prompt.
+    Compares requests with toolscout and without. For skills, it counts the names and descriptions,
+    which a client that reads skills itself puts into every prompt.
 
     Tokens are counted as o200k_base; for models with another encoding they are estimates. Costs
     assume that nothing is cached.

@@ -113,7 +113,7 @@ class Rule(Options):
     permission: Permission = field(
         metadata=describe(
             check_choice(Permission),
-            "Whether calls may be made, after a person agreed, or not at all.",
+            "Whether calls are allowed, need a person's consent, or are refused.",
         )
     )
     principals: tuple[str, ...] = declare(
@@ -136,7 +136,7 @@ class Rule(Options):
         STRINGS,
         "Calls whose arguments match all these patterns, by name; `a.b` is the member `b` of `a`.",
     )
-    reason: str = declare("", TEXT, "Why, for the model and for whoever is asked.")
+    reason: str = declare("", TEXT, "The reason, for the model and for the person who is asked.")
 
     def covers(self, tool: Tool) -> bool:
         """Tell whether the rule is about calls of a tool, with some arguments."""
@@ -237,7 +237,7 @@ class TokenConfig(Options):
     metrics: bool = declare(
         False,
         FLAG,
-        "Let the bearer read `/metrics` and `/status` although its profile shows only a part.",
+        "Let the bearer read `/metrics` and `/status` even if a profile limits it.",
     )
 
     def resolve(self, env: Mapping[str, str] | None = None, *, name: str = "NAME") -> Self:
@@ -275,7 +275,7 @@ class IssuerConfig(Options):
         metadata=describe(_ADDRESS, "Address of the service, exactly as in the claim `iss`.")
     )
     audience: str = field(
-        metadata=describe(TEXT, "What the claim `aud` must contain, so that the token is for us.")
+        metadata=describe(TEXT, "What the claim `aud` of tokens for this gateway must contain.")
     )
     jwks_url: str = field(metadata=describe(_ADDRESS, "Address of its public keys."))
     algorithms: tuple[str, ...] = declare(
@@ -283,9 +283,11 @@ class IssuerConfig(Options):
         ValueCheck(f"a list of {', '.join(ALGORITHMS)}", _read_algorithms),
         "How tokens may be signed.",
     )
-    profile_claim: str = declare("", TEXT, "Claim that decides the profile, such as `groups`.")
+    profile_claim: str = declare("", TEXT, "Claim that determines the profile, such as `groups`.")
     profiles: Mapping[str, str] = declare(
-        {}, STRINGS, "Profile for each value of that claim; the first that a token has counts."
+        {},
+        STRINGS,
+        "Profile for each value of that claim; the first one here that a token has counts.",
     )
     profile: str = declare(
         "",
@@ -334,7 +336,7 @@ class GatewayConfig(Options):
     issuers: Mapping[str, IssuerConfig] = declare(
         {},
         check_groups(IssuerConfig, "tables, see `[gateway.issuers.NAME]`"),
-        "Login services whose JSON Web Tokens are accepted, beside those of `tokens`.",
+        "Login services whose JSON Web Tokens are accepted, in addition to `tokens`.",
     )
     public_url: str = declare(
         "",
@@ -363,8 +365,8 @@ class GatewayConfig(Options):
         Changes.HOLD,
         check_choice(Changes),
         "What happens to new and changed definitions of servers that were used before: they wait "
-        "for a person, are used at once or are refused. What looks like an attack waits from the "
-        "first list on, except with `trust`. See [approvals](approvals.md).",
+        "for a person, are used at once or are refused. Anything that looks like an attack waits "
+        "even in the first list, except with `trust`. See [approvals](approvals.md).",
     )
     cache: str = declare(
         "",
@@ -384,8 +386,8 @@ class GatewayConfig(Options):
     store_listen: str = declare(
         "",
         TEXT,
-        "Address of the same database at which this gateway hears of changes by others, if `store` "
-        "leads through PgBouncer in transaction mode, which passes no notices on. See "
+        "Direct address of the same database, if `store` leads through PgBouncer in transaction "
+        "mode, which does not forward the notices of other gateways. See "
         "[PostgreSQL](stores.md#pgbouncer).",
         secret=True,
         needs_restart=True,
@@ -393,15 +395,15 @@ class GatewayConfig(Options):
     store_connections: int = declare(
         8,
         check_whole(1, 1_000),
-        "Open connections to that database at most, besides one that listens.",
+        "Maximum number of connections to that database, not counting one that listens.",
         needs_restart=True,
     )
     login_keys: tuple[str, ...] = declare(
         (),
         TEXTS,
         "Keys that encrypt logins in the store, as references: 32 bytes in base64. "
-        "The first encrypts, all decrypt. Left out, a key is made in a file beside the cache. With "
-        "`store`, gateways share the logins of servers too. See "
+        "The first encrypts, all decrypt. By default, toolscout makes a key in a file next to the "
+        "cache. With `store`, gateways also share the logins of servers. See "
         "[logins](gateway.md#logins-of-each-user).",
         secret=True,
         needs_restart=True,
@@ -419,7 +421,7 @@ class GatewayConfig(Options):
     audit_file: str = declare(
         "",
         TEXT,
-        "File that gets the entries of the audit record too, as JSON lines.",
+        "File to which entries of the audit record are also written, as JSON lines.",
         path=True,
         needs_restart=True,
     )
@@ -439,7 +441,7 @@ class GatewayConfig(Options):
     max_result_tokens: int = declare(
         25_000,
         check_whole(100, 10_000_000),
-        "The longest result that is passed on whole where `sessions.result_tokens` does not apply.",
+        "The longest result that is not cut, where `sessions.result_tokens` does not apply.",
         unit="tokens",
     )
     answer_seconds: float = declare(
@@ -452,8 +454,8 @@ class GatewayConfig(Options):
     task_seconds: float = declare(
         15.0,
         check_number(0, 86_400),
-        "After this time a call goes on as a [task](gateway.md#tasks), if the client supports "
-        "tasks; 0 offers none.",
+        "After this time a call continues as a [task](gateway.md#tasks), if the client supports "
+        "tasks; 0 turns tasks off.",
         unit="seconds",
     )
     max_body_bytes: int = declare(
@@ -488,7 +490,7 @@ class GatewayConfig(Options):
     max_unauthenticated: int = declare(
         500,
         check_whole(1, 1_000_000),
-        "Connections over which no valid token has come yet; of more, the oldest are closed.",
+        "Maximum number of connections without a valid token; beyond it, the oldest are closed.",
         needs_restart=True,
     )
     read_seconds: float = declare(
@@ -514,7 +516,7 @@ class GatewayConfig(Options):
     daemon_seconds: float = declare(
         300.0,
         check_number(1, 1_000_000),
-        "How long the gateway in the background goes on without a client.",
+        "How long the gateway in the background keeps running without a client.",
         unit="seconds",
     )
     stop_seconds: float = declare(

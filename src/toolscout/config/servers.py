@@ -295,7 +295,7 @@ class ServerConfig(Options):
     transport: Transport = field(
         metadata=describe(
             check_choice(Transport),
-            "How the server is reached. Left out, it follows from `skills`, `spec`, `url` or "
+            "How to reach the server. By default, this follows from `skills`, `spec`, `url` or "
             "`command`.",
             is_required=False,
             identity=True,
@@ -320,7 +320,7 @@ class ServerConfig(Options):
     cwd: str = declare(
         "",
         TEXT,
-        "Working directory of the program. Left out, it is that of the gateway, or with "
+        "Working directory of the program. Default: that of the gateway, or with "
         '`share = "session"` the folder in which the client was started.',
         path=True,
         identity=True,
@@ -348,15 +348,15 @@ class ServerConfig(Options):
     limits: Mapping[str, int] = declare(
         {},
         _LIMITS,
-        "The most memory of each process of the program, files it has open and processes of the "
-        "user, such as `{ memory_mb = 2000, open_files = 4096, processes = 500 }`.",
+        "Maximum memory of each process of the program, number of open files and number of "
+        "processes of the user, as `{ memory_mb = 2000, open_files = 4096, processes = 500 }`.",
         only=PROCESS,
     )
     new_privileges: bool = declare(
         False,
         FLAG,
-        "Let programs such as `sudo` that the server starts gain privileges. Only on Linux are "
-        "they kept from it.",
+        "Let programs that the server starts, such as `sudo`, gain privileges. toolscout prevents "
+        "this only on Linux.",
         only=PROCESS,
     )
     url: str = declare(
@@ -404,8 +404,8 @@ class ServerConfig(Options):
     login: str = declare(
         "",
         _LOGIN,
-        "Whose login calls use: one for everybody, or each user's own. Left out, a server that "
-        "somebody logged in to is refused where the gateway has several tokens or an issuer. See "
+        "Whose login calls use: one for everybody, or each user's own. Without this option, a "
+        "gateway with several tokens or an issuer refuses a server that somebody logged in to. See "
         "[logins](gateway.md#logins-of-each-user).",
         needs_restart=True,
         only=(Transport.HTTP, Transport.SSE),
@@ -422,7 +422,7 @@ class ServerConfig(Options):
         50,
         check_whole(1, 100_000),
         'With `share` or `login = "user"`, how many sessions or users may have a process or '
-        "connection at the same time; for one more, the one that was idle longest is closed.",
+        "connection at the same time; to make room, the one that was idle longest is closed.",
         only=MCP,
     )
     spec: str = declare(
@@ -456,8 +456,8 @@ class ServerConfig(Options):
     changes: str = declare(
         "",
         _CHANGES,
-        "What happens to new and changed definitions of a server that was used before; left out, "
-        "what `gateway.changes` says. See [approvals](approvals.md).",
+        "What happens to new and changed definitions of a server that was used before; by default "
+        "as `gateway.changes` says. See [approvals](approvals.md).",
     )
     may_ask: bool = declare(
         True,
@@ -466,7 +466,7 @@ class ServerConfig(Options):
         "for its folders during a call. Questions name the server.",
     )
     effects: Mapping[str, Effect] = declare(
-        {}, _EFFECTS, "What calls do, by pattern, where the server does not say it or is wrong."
+        {}, _EFFECTS, "What calls do, by pattern, if the server does not say it or is wrong."
     )
     trust_effects: bool = declare(
         False,
@@ -475,14 +475,14 @@ class ServerConfig(Options):
         "such tools count as unknown to profiles and split calls, unless `effects` names them.",
     )
     hints: Mapping[str, str] = declare(
-        {}, STRINGS, "Words that searches find a tool by as well, by pattern."
+        {}, STRINGS, "Additional words by which searches find a tool, by pattern."
     )
     tools: Mapping[str, ToolOverride] = declare(
         {},
         check_groups(ToolOverride, "tables, see `[servers.NAME.tools.TOOL]`"),
         "Changes to single tools, by the names that they have on the server.",
     )
-    hint: str = declare("", TEXT, "Words that searches find all tools of the server by as well.")
+    hint: str = declare("", TEXT, "Additional words by which searches find all of its tools.")
     redact: tuple[SecretKind, ...] = declare(
         (),
         _REDACT,
@@ -497,8 +497,8 @@ class ServerConfig(Options):
     install_seconds: float = declare(
         600.0,
         check_number(0, 86_400),
-        "How long it may take instead where `npx`, `uvx`, `docker run` or the like may have to "
-        "install it first; 0 applies `start_seconds` to these as well.",
+        "How long it may take instead if `npx`, `uvx`, `docker run` or the like may have to "
+        "install it first; with 0, `start_seconds` applies to these as well.",
         unit="seconds",
     )
     call_seconds: float = declare(
@@ -661,13 +661,13 @@ class SkillsConfig(Options):
     places: tuple[str, ...] = declare(
         (),
         ValueCheck(f"a list of {', '.join(SKILL_PLACES)}", _read_places),
-        "Programs whose own folders of skills, in your home folder, are read too.",
+        "Programs whose own skill folders, in your home folder, toolscout reads as well.",
     )
     listed_tokens: int = declare(
         1_400,
         check_whole(0, 1_000_000),
-        "While the names and descriptions of all skills take at most this, `skills/list` gives a "
-        "client all of them, and otherwise those that are pinned. Searches find all.",
+        "If the names and descriptions of all skills fit, `skills/list` returns all of them, and "
+        "otherwise only pinned ones. Searches always find all.",
         unit="tokens",
     )
 

@@ -186,7 +186,7 @@ class ApprovalAnswered(Event):
     rule: str
     outcome: str
     by: str
-    """Whoever answered: the user of the client, or who approved it where the call waits."""
+    """Who answered: the user of the client, or the person who decided about the waiting call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -383,7 +383,7 @@ class Gateway:
             newest = max(newest, (float(row.get("at", 0)), str(row.get("version", own))))
         if newest[1] not in (own, self._other_version):
             _log.warning(
-                "Another gateway with the same store uses configuration %s, this one %s.",
+                "Another gateway with the same store uses configuration %s; this one uses %s.",
                 newest[1],
                 own,
             )

@@ -397,7 +397,7 @@ def _read_end(stored: StoredTask, work: asyncio.Task[Json]) -> StoredTask:
         said = error.error.model_dump(mode="json", exclude_none=True)
         return replace(failed, outcome={"error": said})
     if error is not None:
-        _log.error("A task broke.", exc_info=error)
+        _log.error("A task failed unexpectedly.", exc_info=error)
         return _fail(stored, types.INTERNAL_ERROR, CALL_BROKE)
     return replace(stored, status="completed", message="", outcome={"result": work.result()})
 

@@ -422,7 +422,7 @@ class Approvals:
                     self._save(config)
                 except Exception:  # a store that cannot be written is no reason to lose a server
                     _log.warning(
-                        "What server %s offers was not stored.", config.name, exc_info=True
+                        "The approvals of server %s were not stored.", config.name, exc_info=True
                     )
         return baseline
 

@@ -83,7 +83,7 @@ class Called(Answered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran(Answered):
-    """`tool_run` was answered; each call of the program has an event of its own."""
+    """`tool_run` was answered; each call of the program has a separate event."""
 
     calls: int = 0
     """Calls of tools that the program made."""

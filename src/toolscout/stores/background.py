@@ -277,7 +277,7 @@ class BackgroundStore:
         """Keep what was not written, before what came later, and try again soon."""
         with self._lock:
             if not self._is_failing:
-                _log.warning("The store cannot be written to, changes wait: %s", error)
+                _log.warning("The store cannot be written to; changes wait in memory: %s", error)
                 _log.debug("The store failed.", exc_info=error)
             self._is_failing = True
             self._running = {}
@@ -311,7 +311,7 @@ class BackgroundStore:
         now = time.monotonic()
         if self.dropped > self._reported and now - self._reported_at > REPORT_SECONDS:
             _log.error(
-                "The store is too slow or away: %d changes were dropped.",
+                "The store is too slow or not available: %d changes were dropped.",
                 self.dropped - self._reported,
             )
             self._reported, self._reported_at = self.dropped, now

@@ -590,7 +590,7 @@ class Listener:
                 _log.debug("Notices of other replicas are not heard: %s", error)
             if not was_heard:
                 _log.warning(
-                    "No notices arrive from the store, so this gateway looks for changes instead. "
+                    "No notices arrive from the store, so this gateway polls it for changes. "
                     "Behind PgBouncer in transaction mode, set 'gateway.store_listen' to an "
                     "address that leads to the database itself."
                 )
