@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 , := ,
 export TOOLSCOUT_CHROMIUM
+# Tests start hundreds of Pythons; without stored bytecode, each would compile what it imports again.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: try serve test check fuzz bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training bundle release sbom image-wheels image-base image test-image manifests check-deploy deploy-tools encoder clean test-slow quick packages matrix recording
 

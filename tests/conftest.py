@@ -4,11 +4,15 @@
 and `make test-slow` the rest. Whole files get their marks here, single tests where they are.
 """
 
+import gc
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -49,7 +53,7 @@ servers/test_connection*.py servers/test_diagnosis.py servers/test_listings.py
 servers/test_manifest.py servers/test_mcp_requests.py servers/test_probe_calls.py
 servers/test_process_*.py servers/test_servers_faults.py servers/test_state_watched.py
 servers/test_transport.py
-stores/test_postgres.py stores/test_sqlite.py
+stores/test_postgres*.py stores/test_sqlite.py
 """
 """Files whose tests start servers, gateways or databases."""
 LONG = """
@@ -63,7 +67,7 @@ PROCESS_FIXTURES = {"postgres_url", "site"}
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("quick", settings.get_profile("steady"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=5)
 settings.load_profile("steady")
 
 _started: list[str] = []
@@ -92,6 +96,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out else None
 
 
+@cache
 def _is_listed(path: Path, patterns: str) -> bool:
     return any(path.match(f"tests/{pattern}") for pattern in patterns.split())
 
@@ -115,6 +120,12 @@ def _limit_examples(item: pytest.Item) -> None:
         most = settings.get_profile("quick").max_examples
         limited = settings(own, max_examples=min(most, own.max_examples))
         vars(test)["_hypothesis_internal_use_settings"] = limited
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from visiting all tests and modules again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _list_fixtures(item: pytest.Item) -> set[str]:
@@ -150,6 +161,21 @@ def static_table() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoder, "check_file", cache(encoder.check_file))
         patch.setattr(encoder.Table, "load", cache(encoder.Table.load))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read the trusted certificates once per process; every HTTP client would take 0.03 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("httpcore2") is not None:  # an extra
+            make = import_module("httpcore2").default_ssl_context
+            remember = cache(lambda *variables, **options: make(**options))
+            variables = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+            patch.setattr(
+                "httpcore2.default_ssl_context",
+                lambda **options: remember(*map(os.environ.get, variables), **options),
+            )
         yield
 
 
