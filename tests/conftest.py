@@ -22,7 +22,7 @@ from databases import run_postgres
 from toolscout.encoders import encoder
 
 SLOW = """
-console/test_console_page.py console/test_console_screens.py
+console/test_app_hosts.py console/test_console_page.py console/test_console_screens.py
 daemon/test_daemon.py
 gateway/test_gateway_clients.py gateway/test_gateway_replicas.py
 integration/test_node_servers.py integration/test_packages.py
@@ -38,7 +38,7 @@ cli/test_cli_main.py cli/test_doctor.py cli/test_inputs.py cli/test_inputs_compl
 cli/test_output.py cli/test_serve_console.py cli/test_servers.py cli/test_servers_add.py
 cli/test_servers_login.py cli/test_status.py clients/test_permissions.py
 config/test_references.py
-console/test_app_hosts.py console/test_app_stream.py console/test_edits.py
+console/test_app_stream.py console/test_edits.py
 console/test_routes.py console/test_servers.py console/test_sessions.py
 daemon/test_relay.py
 gateway/test_*.py
@@ -57,9 +57,10 @@ stores/test_postgres*.py stores/test_sqlite.py
 """
 """Files whose tests start servers, gateways or databases."""
 LONG = """
-console/test_map.py integration/test_nonsense.py search/test_index_threads.py
+console/test_map.py integration/test_nonsense.py integration/test_translated.py
+search/test_index_threads.py
 servers/oauth/test_login_bearer.py servers/openapi/test_document.py
-servers/openapi/test_document_texts.py sessions/test_prompt_listing.py
+sessions/test_prompt_listing.py skills/test_skills_quality.py
 """
 """Files that start no process but take seconds; `make test` runs them and `make quick` does not."""
 PROCESS_FIXTURES = {"postgres_url", "site"}
@@ -91,9 +92,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import the files that `make quick` leaves out."""
-    is_left_out = _is_quick(config) and _is_listed(collection_path, SLOW + PROCESSES + LONG)
-    return True if is_left_out else None
+    """Do not even import the files that `make quick` or `make test` leaves out."""
+    if _is_quick(config):
+        left_out = SLOW + PROCESSES + LONG
+    elif config.option.markexpr == "not slow":
+        left_out = SLOW
+    else:
+        return None
+    return True if _is_listed(collection_path, left_out) else None
 
 
 @cache
