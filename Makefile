@@ -3,8 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 , := ,
 export TOOLSCOUT_CHROMIUM
+# Tests start hundreds of Pythons; without stored bytecode, each would compile what it imports again.
+export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: try serve test check fuzz bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training bundle release sbom image-wheels image-base image test-image manifests check-deploy deploy-tools encoder clean test-slow quick packages matrix recording
+.PHONY: try serve test test-fast check fuzz bench-console browser docs screenshots test-first-run quickstart test-load test-peers test-adapters lock-adapters test-training bundle release sbom image-wheels image-base image test-image manifests check-deploy deploy-tools encoder clean test-slow quick packages matrix recording
 
 # $(call install,FOLDER,PACKAGES) makes an environment. uv takes a third of the time that pip takes,
 # but does not read pip's settings, so pip gets a second try.
@@ -67,7 +69,10 @@ check: .venv/.installed ## style and types
 	$(BIN)/basedpyright --warnings
 
 test: .venv/.installed ## style, types and tests
-	@$(MAKE) --no-print-directory --jobs 4 check browser .npm-servers/.installed .venv-mcp1/.installed
+	@$(MAKE) --no-print-directory --jobs 4 check test-fast
+
+# Types are checked at the same time: tests often wait for servers, which leaves a core idle.
+test-fast: browser .npm-servers/.installed .venv-mcp1/.installed
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal --ignore tests/benchmarks -m 'not slow'
 
 test-slow: .venv/.installed ## the tests with browsers, terminals, kills, builds and Node

@@ -4,11 +4,15 @@
 and `make test-slow` the rest. Whole files get their marks here, single tests where they are.
 """
 
+import gc
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,7 @@ from databases import run_postgres
 from toolscout.encoders import encoder
 
 SLOW = """
-console/test_console_page.py console/test_console_screens.py
+console/test_app_hosts.py console/test_console_page.py console/test_console_screens.py
 daemon/test_daemon.py
 gateway/test_gateway_clients.py gateway/test_gateway_replicas.py
 integration/test_node_servers.py integration/test_packages.py
@@ -34,7 +38,7 @@ cli/test_cli_main.py cli/test_doctor.py cli/test_inputs.py cli/test_inputs_compl
 cli/test_output.py cli/test_serve_console.py cli/test_servers.py cli/test_servers_add.py
 cli/test_servers_login.py cli/test_status.py clients/test_permissions.py
 config/test_references.py
-console/test_app_hosts.py console/test_app_stream.py console/test_edits.py
+console/test_app_stream.py console/test_edits.py
 console/test_routes.py console/test_servers.py console/test_sessions.py
 daemon/test_relay.py
 gateway/test_*.py
@@ -49,13 +53,14 @@ servers/test_connection*.py servers/test_diagnosis.py servers/test_listings.py
 servers/test_manifest.py servers/test_mcp_requests.py servers/test_probe_calls.py
 servers/test_process_*.py servers/test_servers_faults.py servers/test_state_watched.py
 servers/test_transport.py
-stores/test_postgres.py stores/test_sqlite.py
+stores/test_postgres*.py stores/test_sqlite.py
 """
 """Files whose tests start servers, gateways or databases."""
 LONG = """
-console/test_map.py integration/test_nonsense.py search/test_index_threads.py
+console/test_map.py integration/test_nonsense.py integration/test_translated.py
+search/test_index_threads.py
 servers/oauth/test_login_bearer.py servers/openapi/test_document.py
-servers/openapi/test_document_texts.py sessions/test_prompt_listing.py
+sessions/test_prompt_listing.py skills/test_skills_quality.py
 """
 """Files that start no process but take seconds; `make test` runs them and `make quick` does not."""
 PROCESS_FIXTURES = {"postgres_url", "site"}
@@ -63,7 +68,7 @@ PROCESS_FIXTURES = {"postgres_url", "site"}
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("quick", settings.get_profile("steady"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=5)
 settings.load_profile("steady")
 
 _started: list[str] = []
@@ -87,11 +92,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import the files that `make quick` leaves out."""
-    is_left_out = _is_quick(config) and _is_listed(collection_path, SLOW + PROCESSES + LONG)
-    return True if is_left_out else None
+    """Do not even import the files that `make quick` or `make test` leaves out."""
+    if _is_quick(config):
+        left_out = SLOW + PROCESSES + LONG
+    elif config.option.markexpr == "not slow":
+        left_out = SLOW
+    else:
+        return None
+    return True if _is_listed(collection_path, left_out) else None
 
 
+@cache
 def _is_listed(path: Path, patterns: str) -> bool:
     return any(path.match(f"tests/{pattern}") for pattern in patterns.split())
 
@@ -115,6 +126,12 @@ def _limit_examples(item: pytest.Item) -> None:
         most = settings.get_profile("quick").max_examples
         limited = settings(own, max_examples=min(most, own.max_examples))
         vars(test)["_hypothesis_internal_use_settings"] = limited
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from visiting all tests and modules again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _list_fixtures(item: pytest.Item) -> set[str]:
@@ -150,6 +167,21 @@ def static_table() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoder, "check_file", cache(encoder.check_file))
         patch.setattr(encoder.Table, "load", cache(encoder.Table.load))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read the trusted certificates once per process; every HTTP client would take 0.03 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("httpcore2") is not None:  # an extra
+            make = import_module("httpcore2").default_ssl_context
+            remember = cache(lambda *variables, **options: make(**options))
+            variables = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+            patch.setattr(
+                "httpcore2.default_ssl_context",
+                lambda **options: remember(*map(os.environ.get, variables), **options),
+            )
         yield
 
 

@@ -288,7 +288,6 @@ def write_pack(file: Path, entries: Sequence[PackEntry], *, common: Collection[s
     steps = [[b - a for a, b in pairwise([0, *entry.words])] for entry in entries]
     np.savez_compressed(
         file,
-        allow_pickle=False,
         leaves=np.array([entry.leaf for entry in entries], np.uint32),
         definitions=np.array([entry.definition for entry in entries], np.uint32),
         servers=np.array([numbers[entry.services] for entry in entries], np.uint16),

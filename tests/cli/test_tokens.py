@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from demos import make_demo_scout
 from toolscout import Catalog, Scout, Tool
 from toolscout.cli import main
 from toolscout.cli.tokens import measure_costs
@@ -42,7 +43,7 @@ def test_the_meta_tools_cost_less_than_900_tokens_in_every_dialect():
 
 def test_what_is_counted_is_what_is_sent_by_every_way_in():
     figures = json.loads(CliRunner().invoke(main, ["tokens", "--json"]).stdout)
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
     gateway = Gateway(Config(), MemoryStore())
     for server in load_demo_catalog().servers:
         gateway.catalog.replace(server, [t for t in load_demo_catalog() if t.server == server])

@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from toolscout import Catalog
 from toolscout.config.gateway import GatewayConfig
 from toolscout.console import routes
 from toolscout.console.app import build_app, build_console
-from toolscout.demo import load_demo_catalog
 
 READS = ("open", "os.scandir", "os.listdir")
 
@@ -60,7 +60,7 @@ def get(*paths: str, **headers: str) -> list[httpx2.Response]:
     """Ask a console for some paths, one after the other."""
 
     async def ask() -> list[httpx2.Response]:
-        app = build_app(build_console(load_demo_catalog(), GatewayConfig(port=0)))
+        app = build_app(build_console(Catalog({}), GatewayConfig(port=0)))
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             sent = {name.replace("_", "-"): value for name, value in headers.items()}

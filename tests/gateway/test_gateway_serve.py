@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from click.testing import CliRunner
 from mcp.client import Client
 
 from gateway.fleet import (
@@ -29,6 +30,7 @@ from gateway.fleet import (
     text_of,
 )
 from gateway.processes import fill_cache
+from toolscout.cli import main
 from toolscout.config.file import read_config
 from toolscout.encoders import OnnxEncoder
 from toolscout.gateway.gateway import Gateway
@@ -322,22 +324,11 @@ def _gateway_pid(config: Path) -> int:
 
 
 def test_a_missing_configuration_says_what_to_run(tmp_path: Path):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "toolscout",
-            "serve",
-            "--no-daemon",
-            "--config",
-            str(tmp_path / "none.toml"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["serve", "--no-daemon", "--config", str(tmp_path / "none.toml")]
 
-    assert done.returncode == 2
+    done = CliRunner().invoke(main, words)
+
+    assert done.exit_code == 2
     assert (
         "Run `toolscout init` or `toolscout servers add`, or name a file with --config."
         in done.stderr

@@ -100,8 +100,9 @@ def test_marks_cite_requirements_that_exist():
     real = {f"R{number}" for number in range(1, REQUIREMENTS + 1)}
 
     for path in (ROOT / "tests").rglob("*.py"):
-        for name in cited_requirements(path):
-            assert name in real, f"{path.name} cites {name}"
+        if ".requirement(" in path.read_text(encoding="utf-8"):
+            for name in cited_requirements(path):
+                assert name in real, f"{path.name} cites {name}"
 
 
 def test_every_requirement_has_a_test_that_names_it_and_a_line_in_the_document():

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -230,7 +231,7 @@ def test_every_package_has_an_order_and_every_module_its_place_in_it():
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    TopologicalSorter(GRAPH).prepare()
+    TopologicalSorter(import_graph()).prepare()
 
 
 def modules_after(code: str) -> list[str]:
@@ -252,7 +253,7 @@ def wrong_way(layers: str, package: str) -> list[str]:
     place = {part: number for number, line in enumerate(lines) for part in line}
     depth = package.count(".") + 1
     found: list[str] = []
-    for module, imported in GRAPH.items():
+    for module, imported in import_graph().items():
         for other in imported:
             if not (module.startswith(f"{package}.") and other.startswith(f"{package}.")):
                 continue
@@ -262,6 +263,7 @@ def wrong_way(layers: str, package: str) -> list[str]:
     return sorted(found)
 
 
+@cache
 def import_graph() -> dict[str, set[str]]:
     """Return what each module imports of ours, inside functions too, but not for checkers alone."""
     sources = {module_name(path): path for path in PACKAGE.rglob("*.py")}
@@ -293,6 +295,3 @@ def imported_modules(node: ast.AST, ours: set[str]) -> Iterator[str]:
 
 def is_for_checkers(test: ast.expr) -> bool:
     return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
-
-
-GRAPH = import_graph()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from demos import make_demo_scout
 from hostile import ANYTHING, Tools, catalog_of, tool_lists
 from toolscout import Catalog, Scout, Session, Settings, Tool
 from toolscout.demo import load_demo_catalog
@@ -13,7 +14,7 @@ from toolscout.tokens import count_definition_tokens
 
 
 def demo(**members: Any) -> Session:
-    return Scout(load_demo_catalog(), settings=Settings(**members)).session("a")
+    return make_demo_scout(settings=Settings(**members)).session("a")
 
 
 def of(*tools: Tool, **members: Any) -> Session:

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from demos import make_demo_scout
 from toolscout import Scout
 from toolscout.demo import load_demo_catalog
 from toolscout.dialects import Dialect, to_definition
@@ -29,7 +30,7 @@ def test_the_three_definitions_cost_less_than_900_tokens(dialect: Dialect):
     ],
 )
 def test_a_session_declares_the_three_tools_in_each_dialect(dialect: str, path: tuple[str, ...]):
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
 
     parameters: list[list[str]] = []
     for definition in session.tools(dialect)[:3]:
@@ -48,7 +49,7 @@ def test_a_session_declares_the_three_tools_in_each_dialect(dialect: str, path: 
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_definitions_and_section_stay_the_same_bytes_whatever_is_loaded(dialect: Dialect):
     """R98"""
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
     before = json.dumps(session.tools(dialect)), session.system_prompt()
 
     session.search(["create an issue", "send email"])
@@ -71,7 +72,7 @@ def test_two_sessions_of_equal_catalogues_send_equal_bytes():
 @pytest.mark.requirement("R97")
 def test_the_listing_is_in_the_system_prompt_or_inside_tool_search():
     """R97: by default in the tool, and never in both unless the host asks for it twice."""
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
 
     listing = session.get_listing()
 
@@ -84,7 +85,7 @@ def test_the_listing_is_in_the_system_prompt_or_inside_tool_search():
 @pytest.mark.requirement("R100")
 def test_the_model_reads_to_search_first_and_what_search_is_not_for():
     """R100: in the prompt section and in the definition of `tool_search`."""
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
 
     section = session.system_prompt()
     described = session.tools("mcp")[0]["description"]

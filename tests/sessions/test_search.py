@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from demos import index_demo, make_demo_scout
 from hostile import ANYTHING, Tools, catalog_of, is_safe, queries, tool_lists
 from toolscout import Catalog, Mode, Policy, Scout, Session, Settings, Tool
 from toolscout.demo import load_demo_catalog
@@ -20,7 +21,7 @@ from toolscout.tokens import count_definition_tokens
 
 def demo(**members: Any) -> Session:
     chosen = Settings(**members)
-    return Scout(load_demo_catalog(), settings=chosen, executors=answered).session("a")
+    return make_demo_scout(settings=chosen, executors=answered).session("a")
 
 
 def answered(tool: Tool, arguments: dict[str, Any]) -> str:
@@ -76,7 +77,7 @@ def test_searching_the_index_and_discovering_change_nothing():
     session.search("zzz qqq")
     before = session.to_json()
 
-    Index(load_demo_catalog()).search("send an email")
+    index_demo()[1].search("send an email")
     reply = session.search("discover: send an email")
 
     assert names(reply)[0] == "gmail__send_email"
@@ -128,7 +129,7 @@ def test_hits_far_behind_better_ones_are_not_shown():
     """R31: below the floor there is no match."""
     session = demo()
 
-    result = Index(load_demo_catalog()).search("create an issue", 20)
+    result = index_demo()[1].search("create an issue", 20)
     reply = session.search("create an issue", limit=20)
 
     assert names(reply) == [hit.tool.name for hit in result.best]
@@ -348,8 +349,8 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
     empty = Scout(catalog).session("a").search("mail")
     catalog.set_pending("slow")
     waiting = Scout(catalog).session("b").search("mail")
-    missed = Scout(load_demo_catalog()).session("a").search("+zzz qqq")
-    guessed = Scout(load_demo_catalog()).session("b").search("put it off for later")
+    missed = demo().search("+zzz qqq")
+    guessed = demo().search("put it off for later")
     demo_tools = load_demo_catalog()
     index = Broken(demo_tools)
     broken = Scout(demo_tools, index=index).session("a").search("mail")
@@ -377,7 +378,7 @@ def test_an_empty_catalogue_a_miss_and_a_broken_index_are_three_answers():
 @pytest.mark.requirement("R47")
 def test_a_caller_who_may_see_nothing_reads_that_there_are_no_tools():
     """R47"""
-    scout = Scout(load_demo_catalog(), policy=Policy(allowed=lambda tool: False))
+    scout = make_demo_scout(policy=Policy(allowed=lambda tool: False))
 
     assert scout.session("a").search("mail").code == "empty_catalog"
 

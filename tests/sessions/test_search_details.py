@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from demos import make_demo_scout
 from toolscout import Catalog, Index, Scout, Session, Tool
-from toolscout.demo import load_demo_catalog
 from toolscout.search.hits import Result
 
 SEND = Tool.define(
@@ -58,7 +58,7 @@ def test_many_parameters_are_those_of_the_signature():
 
 @pytest.mark.parametrize("queries", [[], "", [None], {}])
 def test_a_search_without_a_query_still_carries_queries_and_totals(queries: object):
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
 
     reply = session.handle_sync("tool_search", {"queries": queries})
 
@@ -73,7 +73,7 @@ def test_a_search_that_fails_says_so_for_each_query(monkeypatch: pytest.MonkeyPa
     def fail(*_: object, **__: object) -> Result:
         raise RuntimeError("broken")
 
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
     monkeypatch.setattr(Index, "search", fail)
 
     reply = session.search(["send mail", "open issue"])
@@ -86,7 +86,7 @@ def test_a_search_that_fails_says_so_for_each_query(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_refused_query_carries_the_same_members_as_an_answered_one():
-    session = Scout(load_demo_catalog()).session("a")
+    session = make_demo_scout().session("a")
 
     refused = session.search("server:nothing").details
     answered = session.search("send mail").details
