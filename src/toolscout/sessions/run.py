@@ -465,7 +465,7 @@ def digest_source(code: str) -> str:
 
 def keep_program(store: Store, session: str, record: ProgramRecord) -> None:
     """Keep a program with its session; the oldest leave. This may block."""
-    # A line for each, so that adding one does not mean to read the others.
+    # One line each, so that adding one does not need to parse the others.
     lines = [*_read_lines(store, session), json.dumps(record.to_json()).encode()]
     store.write(PROGRAM_KIND, session, b"\n".join(lines[-KEPT_PROGRAMS:]))
 
