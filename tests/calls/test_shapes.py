@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from toolscout.calls.shapes import (
     render_shape,
     shape_from_json,
 )
-from toolscout.stores import MemoryStore
+from toolscout.stores import MemoryStore, SqliteStore
 from toolscout.tools import Tool
 
 NAMES = st.sampled_from(["id", "title", "user", "createdAt", "html_url", "@type", "tags"])
@@ -250,6 +251,19 @@ def test_a_store_that_fails_costs_only_what_was_learned():
     shapes.learn(tool(), '{"id": 1}', None)
 
     assert shapes.describe(tool()) == ""
+
+
+def test_a_store_that_was_closed_meanwhile_costs_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    store = SqliteStore(tmp_path / "store.db")
+    store.close()
+    shapes = ResultShapes(store)
+    shapes.learn(tool(), '{"id": 1}', None)
+
+    assert shapes.describe(tool()) == ""
+    assert {(record.levelname, record.exc_info) for record in caplog.records} == {("WARNING", None)}
+    assert "is closed" in caplog.text
 
 
 def test_what_was_learned_of_one_server_can_be_forgotten():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice, pairwise
 from typing import NamedTuple, TypeVar, cast
 
+from toolscout.errors import ToolscoutError
 from toolscout.names import clean_text, normalize
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.stores.store import Store
@@ -310,8 +311,10 @@ class ResultShapes:
             try:
                 before = known or self._recall(tool.name)
                 learned = self._learn(tool, text, data, before if before.is_of(tool) else None)
+            except ToolscoutError as error:
+                _log.warning("The shape of a result of %s was not learned: %s", tool.name, error)
             except Exception:
-                _log.exception("The shape of a result was not learned.")
+                _log.exception("The shape of a result of %s was not learned.", tool.name)
             else:
                 with self._lock:
                     _put(self._known, tool.name, learned or before)
