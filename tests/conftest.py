@@ -14,6 +14,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -176,12 +177,16 @@ def certificates() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if find_spec("httpcore2") is not None:  # an extra
             make = import_module("httpcore2").default_ssl_context
-            remember = cache(lambda *variables, **options: make(**options))
-            variables = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-            patch.setattr(
-                "httpcore2.default_ssl_context",
-                lambda **options: remember(*map(os.environ.get, variables), **options),
-            )
+
+            @cache
+            def remember(_files: tuple[str | None, ...], **options: Any) -> Any:
+                return make(**options)
+
+            def remember_for_files(**options: Any) -> Any:
+                files = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+                return remember(files, **options)
+
+            patch.setattr("httpcore2.default_ssl_context", remember_for_files)
         yield
 
 
