@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -106,6 +105,8 @@ def test_the_plain_manifests_are_what_the_chart_renders():
 @needs_helm
 @pytest.mark.parametrize("options", [(), EVERYTHING], ids=["defaults", "everything"])
 def test_what_the_chart_renders_is_valid(options: tuple[str, ...]):
+    import kubernetes_validate  # takes two seconds, which every process of the tests would spend
+
     objects = read_objects(render(*options, name="other"))
 
     for kind in objects.keys() - OPERATOR_KINDS:

@@ -38,13 +38,14 @@ _SCAN_BACK = (
     "SELECT number, value FROM records WHERE kind = ? AND number < ? ORDER BY number DESC LIMIT ?"
 )
 _TRIM = """
-    DELETE FROM records WHERE kind = ?1 AND number <= ?3 AND number <= (
-        SELECT number FROM records WHERE kind = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2
+    DELETE FROM records WHERE kind = :kind AND number <= :last AND number <= (
+        SELECT number FROM records WHERE kind = :kind ORDER BY number DESC LIMIT 1 OFFSET :keep
     )
 """
 _CLAIM = """
-    INSERT INTO claims (name, owner, until) VALUES (?1, ?2, ?3)
-    ON CONFLICT (name) DO UPDATE SET owner = ?2, until = ?3 WHERE owner = ?2 OR until <= ?4
+    INSERT INTO claims (name, owner, until) VALUES (:name, :owner, :until)
+    ON CONFLICT (name) DO UPDATE SET owner = :owner, until = :until
+    WHERE owner = :owner OR until <= :now
 """
 
 _CHECK = ("cannot be used", "Check the path, the file and the free space.")
@@ -139,7 +140,7 @@ class SqliteStore:
         """Reserve a name for its owner for some seconds; return False if another one has it."""
         now = time.time()
         with self._open_transaction() as connection:
-            values = (_encode(name), owner, now + seconds, now)
+            values = {"name": _encode(name), "owner": owner, "until": now + seconds, "now": now}
             return connection.execute(_CLAIM, values).rowcount == 1
 
     def listen(self, on_change: OnChange) -> bool:
@@ -196,7 +197,7 @@ def _write(connection: sqlite3.Connection, change: Change, now: float) -> int:
             connection.execute(_APPEND, (kind, value, now))
         case Trim(kind, keep, through):
             last = LAST_NUMBER if through is None else through
-            connection.execute(_TRIM, (kind, max(keep, 0), last))
+            connection.execute(_TRIM, {"kind": kind, "keep": max(keep, 0), "last": last})
     return 0
 
 
