@@ -24,9 +24,9 @@ from toolscout.encoders import encoder
 
 SLOW = """
 console/test_app_hosts.py console/test_console_page.py console/test_console_screens.py
-daemon/test_daemon.py
+daemon/test_daemon.py daemon/test_relay.py
 gateway/test_gateway_clients.py gateway/test_gateway_replicas.py
-integration/test_node_servers.py integration/test_packages.py
+integration/test_node_servers.py integration/test_packages.py integration/test_readme.py
 security/test_isolation.py
 stores/test_stores_killed.py
 cli/test_cli_terminal.py cli/test_search_try.py
@@ -41,10 +41,8 @@ cli/test_servers_login.py cli/test_status.py clients/test_permissions.py
 config/test_references.py
 console/test_app_stream.py console/test_edits.py
 console/test_routes.py console/test_servers.py console/test_sessions.py
-daemon/test_relay.py
 gateway/test_*.py
 integration/test_deployment.py integration/test_examples.py integration/test_listings.py
-integration/test_readme.py
 house/test_imports.py house/test_walks.py
 security/test_asking.py security/test_changed_definitions.py security/test_identity.py
 security/test_limited_token.py security/test_model.py security/test_network.py

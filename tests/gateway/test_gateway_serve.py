@@ -296,6 +296,7 @@ def test_a_gateway_whose_client_dies_with_an_answer_unread_ends(tmp_path: Path):
             gateway.kill()
 
 
+@pytest.mark.slow
 def test_a_gateway_that_was_killed_comes_back_with_what_it_knew(tmp_path: Path):
     async def talk() -> None:
         config = configuration(tmp_path, {"time": TIME})

@@ -634,6 +634,7 @@ def _dump_ended() -> bytes:
     return json.dumps({"created": now, "updated": now, "status": "completed"}).encode()
 
 
+@pytest.mark.slow
 def test_after_a_kill_a_call_has_failed_and_a_task_of_a_server_goes_on(tmp_path: Path):
     arguments = (str(Path(__file__).with_name("worker.py")), str(tmp_path), "modern")
     config = configuration(tmp_path, {"work": arguments}, task_seconds=0.05)

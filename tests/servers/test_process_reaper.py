@@ -62,6 +62,7 @@ def wait_until_gone(pids: set[int]) -> set[int]:
     return set(filter(is_alive, pids))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_however_the_gateway_ends_its_servers_and_their_children_end_too(number: signal.Signals):

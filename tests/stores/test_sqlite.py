@@ -295,6 +295,7 @@ def test_processes_may_open_and_write_one_new_file_at_once(path: Path):
         assert [int(n) for _, who, n in rows if who == process] == list(range(40))
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R61")
 def test_a_killed_process_loses_nothing_that_it_had_acknowledged(tmp_path: Path):
     """R61"""
