@@ -258,3 +258,91 @@ def test_the_version_of_a_value_that_is_still_to_be_written_is_its_own():
         assert value == b"1"
         assert version is seen
         assert version.number == inner.read_version("session", "a")[1].number
+
+
+def merge(value: bytes, *, is_urgent: bool) -> Merge:
+    return Merge("session", "a", value, Version(), lambda theirs, ours: ours, is_urgent=is_urgent)
+
+
+def test_changes_that_no_answer_promises_are_written_together_a_moment_later():
+    inner = HeldStore()
+    inner.open.set()
+
+    async def wait(store: BackgroundStore) -> bool:
+        return await store.wait_written("session", "a")
+
+    with pytest.MonkeyPatch.context() as patch, closing(BackgroundStore(inner)) as store:
+        patch.setattr(background, "GATHER_SECONDS", DEADLINE)
+        store.write_all([merge(b"1", is_urgent=False)])
+        store.append("usage", b"call")
+        promised = asyncio.run(wait(store))
+        seen = store.read("session", "a"), store.pending, inner.reached.is_set()
+        store.write("result", "b", b"2")
+        store.flush()
+
+        assert promised
+        assert seen == (b"1", 2, False)
+        assert inner.read("session", "a") == b"1"
+
+
+def test_changes_that_no_answer_promises_are_written_although_nothing_more_happens():
+    inner = HeldStore()
+    inner.open.set()
+    with closing(BackgroundStore(inner)) as store:
+        store.write_all([merge(b"1", is_urgent=False)])
+
+        assert inner.reached.wait(DEADLINE)
+
+
+def test_a_promised_value_that_a_later_one_replaces_is_still_waited_for():
+    inner = HeldStore()
+
+    async def wait(store: BackgroundStore) -> list[bool]:
+        store.write("session", "first", b"0")
+        assert await asyncio.to_thread(inner.reached.wait, DEADLINE)
+        store.write_all([merge(b"1", is_urgent=True)])
+        store.write_all([merge(b"2", is_urgent=False)])
+        told = [await store.wait_written("session", "a")]
+        inner.open.set()
+        await asyncio.to_thread(store.flush)
+        return [*told, await store.wait_written("session", "a")]
+
+    with closing(BackgroundStore(inner)) as store:
+        assert asyncio.run(wait(store)) == [False, True]
+        assert inner.read("session", "a") == b"2"
+
+
+def test_nobody_waits_for_a_later_change_that_no_answer_promises():
+    inner = HeldStore()
+
+    async def wait(store: BackgroundStore) -> bool:
+        store.write_all([merge(b"1", is_urgent=True)])
+        waiting = asyncio.create_task(store.wait_written("session", "a"))
+        assert await asyncio.to_thread(inner.reached.wait, DEADLINE)
+        store.write_all([merge(b"2", is_urgent=False)])
+        inner.open.set()
+        return await waiting
+
+    with pytest.MonkeyPatch.context() as patch, closing(BackgroundStore(inner)) as store:
+        patch.setattr(background, "WAIT_SECONDS", DEADLINE)
+        patch.setattr(background, "GATHER_SECONDS", DEADLINE / 2)
+        assert asyncio.run(asyncio.wait_for(wait(store), DEADLINE / 4))
+
+
+def test_a_promised_value_that_failed_is_waited_for_although_a_later_one_replaced_it():
+    inner = HeldStore()
+    inner.fails = True
+
+    async def wait(store: BackgroundStore) -> list[bool]:
+        store.write_all([merge(b"1", is_urgent=True)])
+        assert await asyncio.to_thread(inner.reached.wait, DEADLINE)
+        store.write_all([merge(b"2", is_urgent=False)])
+        inner.open.set()
+        await asyncio.to_thread(store.flush)
+        told = [await store.wait_written("session", "a")]
+        inner.fails = False
+        return [*told, await store.wait_stored("session", "a", DEADLINE)]
+
+    with closing(BackgroundStore(inner)) as store:
+        assert asyncio.run(asyncio.wait_for(wait(store), DEADLINE)) == [False, True]
+        assert inner.read("session", "a") == b"2"

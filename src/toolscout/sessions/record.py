@@ -263,11 +263,15 @@ class Record:
         text = json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "surrogatepass")  # an id is the host's, whatever it holds
 
-    def mark(self) -> bytes:
-        """Return bytes that change whenever the record does: to compare, not to keep."""
+    def mark(self) -> tuple[bytes, list[int]]:
+        """Return what changes whenever the record does: to compare, not to keep.
+
+        The second part is recency: the clock, and when each tool was last used.
+        """
         # A sixth of the time of JSON. Later versions of the format tell shared values apart.
         entries = [_ENTRY_VALUES(entry) for entry in self.entries.values()]
-        return marshal.dumps((_PLAIN_VALUES(self), entries), MARSHAL_VERSION)
+        recency = [self.clock, *[entry.used for entry in self.entries.values()]]
+        return marshal.dumps((_PLAIN_VALUES(self), entries), MARSHAL_VERSION), recency
 
     @classmethod
     def from_json(cls, state: object) -> Self:
@@ -308,8 +312,8 @@ def _copy_plain(value: object) -> object:
 
 _ENTRY_TYPES = {item.name: item.type for item in fields(Entry)}
 _PLAIN_TYPES = {item.name: item.type for item in fields(Record) if item.name != "entries"}
-_ENTRY_VALUES = attrgetter(*_ENTRY_TYPES)
-_PLAIN_VALUES = attrgetter(*_PLAIN_TYPES)
+_ENTRY_VALUES = attrgetter(*(name for name in _ENTRY_TYPES if name != "used"))
+_PLAIN_VALUES = attrgetter(*(name for name in _PLAIN_TYPES if name != "clock"))
 
 
 def _is_of_type(value: object, wanted: Any) -> bool:

@@ -93,7 +93,7 @@ class SessionState:
         self._pinned_at = -1
         self._settled_at = -1
         self._unknown_pins: list[str] = []
-        self._saved = b""
+        self._saved: tuple[bytes, list[int]] = (b"", [])
         self._version = Version() if version is None else version
         self.refresh()
 
@@ -373,8 +373,14 @@ class SessionState:
             return
         mark = self.record.mark()
         if mark != self._saved:
-            record = self.record
-            merge = Merge(SESSION_KIND, record.id, record.to_bytes(), self._version, _join_records)
+            merge = Merge(
+                SESSION_KIND,
+                self.record.id,
+                self.record.to_bytes(),
+                self._version,
+                _join_records,
+                is_urgent=mark[0] != self._saved[0],  # recency alone may be written a little later
+            )
             self._store.write_all([merge])
             self._saved = mark
 

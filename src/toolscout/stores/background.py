@@ -1,8 +1,9 @@
 """`BackgroundStore` keeps a slow database from holding up an event loop.
 
 Writes return at once, and one thread makes them in batches. A value can be read as soon as `write`
-has returned. It survives a crash once it is written, which `wait_written` waits for. Every other
-read blocks, so an event loop makes it with `run_in_thread`.
+has returned. It survives a crash once it is written, which `wait_written` waits for. Changes that
+no answer promises are gathered for a moment, so that many of them share one trip to the database.
+Every other read blocks, so an event loop makes it with `run_in_thread`.
 
 While the store fails, changes wait and are tried again. What no longer fits is dropped, oldest
 first, counted and reported.
@@ -15,14 +16,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 from toolscout.stores.store import Append, Change, Merge, OnChange, Put, Store, Trim, Version
 
 WAIT_SECONDS = 0.03
 """How long an answer waits until it is stored: what a database that stalls costs it."""
-GATHER_SECONDS = 0.05
-"""How long values of logs, which nobody waits for, are gathered before they are written."""
+GATHER_SECONDS = 0.2
+"""How long changes that nobody waits for are gathered before they are written."""
+POLL_SECONDS = 0.05
+"""How often `wait_stored` looks again."""
 RETRY_SECONDS = 1.0
 """How long after a failure the store is tried again."""
 BATCH_CHANGES = 500
@@ -130,15 +134,14 @@ class BackgroundStore:
 
     def write_all(self, changes: Sequence[Change]) -> None:
         """Make several changes soon, each of a key in place of the one before."""
-        is_urgent = any(isinstance(change, Put | Merge) for change in changes)
+        is_urgent = any(map(_is_urgent, changes))
         with self._lock:
             is_gathering = self._is_gathering
             self._is_gathering = is_gathering or not is_urgent
             for change in changes:
                 key = _get_key(change)
-                if key in self._pending:
-                    self._take(key)
-                self._put(key, change)
+                before = self._take(key) if key in self._pending else None
+                self._put(key, _follow(before, change))
             self._drop_oldest()
         if self._is_failing:
             return  # it is about to be tried again
@@ -146,7 +149,7 @@ class BackgroundStore:
             self._is_urgent.set()
             self._writer.submit(self._drain)
         elif not is_gathering:
-            # To wake the thread for each value would hold up the answer that is next.
+            # To wake the thread for each change would hold up the answer that is next.
             self._writer.submit(self._gather)
 
     def expire(self, kind: str, seconds: float) -> int:
@@ -179,17 +182,17 @@ class BackgroundStore:
     async def wait_written(self, kind: str, key: str) -> bool:
         """Wait until a value is written or the store fails, but at most `WAIT_SECONDS`.
 
-        Returns whether everything of this key is written. Once somebody has waited in vain, nobody
-        waits until the store has written something.
+        Returns whether everything of this key is written that is urgent. Once somebody has waited
+        in vain, nobody waits until the store has written something.
         """
-        if self._find_change(kind, key) is None:
+        if self._is_written((kind, key)):
             return True
         if self._is_failing or self._is_slow:
             return False
         loop = asyncio.get_running_loop()
         written = loop.create_future()
         with self._lock:
-            if (kind, key) not in self._pending and (kind, key) not in self._running:
+            if not self._is_awaited((kind, key)):
                 return True
             self._waiting.setdefault((kind, key), set()).add(written)
 
@@ -204,7 +207,7 @@ class BackgroundStore:
             timer.cancel()
             with self._lock:
                 self._waiting.get((kind, key), set()).discard(written)
-        return self._find_change(kind, key) is None
+        return self._is_written((kind, key))
 
     async def wait_stored(self, kind: str, key: str, seconds: float) -> bool:
         """Wait until a value is written, however often the store fails, but at most some seconds.
@@ -216,7 +219,7 @@ class BackgroundStore:
         while not await self.wait_written(kind, key):
             if loop.time() > end:
                 return False
-            await asyncio.sleep(GATHER_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return True
 
     async def run_in_thread(self, work: Callable[[], _T]) -> _T:
@@ -236,9 +239,19 @@ class BackgroundStore:
             change = self._pending.get((kind, key)) or self._running.get((kind, key))
         return change if isinstance(change, Put | Merge) else None
 
+    def _is_written(self, key: object) -> bool:
+        with self._lock:
+            return not self._is_awaited(key)
+
+    def _is_awaited(self, key: object) -> bool:
+        """Tell whether a key has an urgent change that is not written yet."""
+        changes = (self._pending.get(key), self._running.get(key))
+        return any(change is not None and _is_urgent(change) for change in changes)
+
     def _gather(self) -> None:
-        """Wait for further values of logs, or for a value that somebody waits for, and write."""
-        self._is_urgent.wait(GATHER_SECONDS)
+        """Wait for further changes, or for one that somebody waits for, and write."""
+        if self._pending:  # otherwise an urgent change has taken them along
+            self._is_urgent.wait(GATHER_SECONDS)
         with self._lock:
             self._is_gathering = False
         self._drain()
@@ -257,7 +270,7 @@ class BackgroundStore:
                 self._running = {}
                 self._is_failing = self._is_slow = False
                 for key in batch:
-                    if key not in self._pending:  # otherwise a newer value is about to be written
+                    if not self._is_awaited(key):  # otherwise a newer value is about to be written
                         self._wake(key)
             if was_failing:
                 _log.warning("The store can be written to again.")
@@ -281,7 +294,7 @@ class BackgroundStore:
                 _log.debug("The store failed.", exc_info=error)
             self._is_failing = True
             self._running = {}
-            later = self._pending
+            later = {key: _follow(batch.get(key), one) for key, one in self._pending.items()}
             self._pending = {key: one for key, one in batch.items() if key not in later} | later
             self._pending_bytes = sum(map(_measure, self._pending.values()))
             self._drop_oldest()
@@ -333,6 +346,17 @@ class BackgroundStore:
 
 def _get_key(change: Change) -> object:
     return (change.kind, change.key) if isinstance(change, Put | Merge) else object()
+
+
+def _is_urgent(change: Change) -> bool:
+    return isinstance(change, Put) or (isinstance(change, Merge) and change.is_urgent)
+
+
+def _follow(before: Change | None, change: Change) -> Change:
+    """Return a change that replaces another one, and is urgent if either is."""
+    if isinstance(change, Merge) and before is not None and _is_urgent(before):
+        return replace(change, is_urgent=True)
+    return change
 
 
 def _measure(change: Change) -> int:

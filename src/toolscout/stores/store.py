@@ -48,6 +48,8 @@ class Merge:
     value: bytes
     seen: Version
     join: Join
+    is_urgent: bool = True
+    """Whether an answer promises it; otherwise `BackgroundStore` gathers it with other changes."""
 
     def build_value(self) -> bytes:
         """Return the value with what others have written since its owner made it."""
