@@ -178,7 +178,7 @@ class OpenIndex(PostgresIndex):
 
     def find_process(self) -> int:
         """Return the id of the database's process, if there is only one connection."""
-        return self._read(lambda snapshot: snapshot.fetch("SELECT pg_backend_pid()")[0][0])
+        return self.read(lambda snapshot: snapshot.fetch("SELECT pg_backend_pid()")[0][0])
 
     def read_all(self) -> State:
         """Return all tools as a state, as if this process had indexed them."""
@@ -205,7 +205,7 @@ class OpenIndex(PostgresIndex):
     def number_terms(self, terms: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those terms that some tool has."""
         listed = list(terms)
-        return self._read(lambda snapshot: snapshot.number_terms(listed))
+        return self.read(lambda snapshot: snapshot.number_terms(listed))
 
 
 class WholeIndex(Index):

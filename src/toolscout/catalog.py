@@ -8,9 +8,9 @@ Reads never show half a change. The catalogue does not rank or decide who may se
 import hashlib
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
 from time import perf_counter, sleep
@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import cast
 
 from toolscout.errors import DuplicateTool, InvalidTool, UsageError
-from toolscout.names import Spelling, is_exposed_name, read_spellings
+from toolscout.names import Spelling, find_near_names, is_exposed_name, read_spellings
 from toolscout.tools import Tool
 
 _log = logging.getLogger(__name__)
@@ -71,6 +71,27 @@ class Change:
     removed: tuple[Tool, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The tools that may be listed: all of them, or of very many some of each large server."""
+
+    tools: tuple[Tool, ...]
+    """Sorted by name."""
+    more: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many others each server has."""
+
+    @property
+    def count(self) -> int:
+        """How many tools there are, listed or not."""
+        return len(self.tools) + sum(self.more.values())
+
+    def count_by_server(self) -> Counter[str]:
+        """Return how many tools each server has."""
+        counts = Counter(tool.server for tool in self.tools)
+        counts.update(self.more)
+        return counts
+
+
 class Catalog:
     """The live set of tools by server.
 
@@ -96,12 +117,13 @@ class Catalog:
         self._held: dict[str, dict[str, Tool]] = {}
         self._names = Spellings()
         self._app_tools: frozenset[str] = frozenset()
-        self._version = 0
+        self._version: int = 0
         self._sorted: tuple[Tool, ...] | None = ()
+        self._sample: Sample | None = None
         self._snapshot: Snapshot | None = None
         self._fingerprint: tuple[int, str] | None = None
         self._notices = Notices()
-        for server, tools in _group_by_server(servers or {}).items():
+        for server, tools in group_by_server(servers or {}).items():
             self.replace(server, tools)
 
     @property
@@ -190,6 +212,41 @@ class Catalog:
             if tool is not None:
                 return [tool]
             return [self._tools[name] for name in self._names.resolve(text)]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading takes no longer than looking something up in memory."""
+        return True
+
+    def sample(self) -> Sample:
+        """Return the tools that may be listed; the same object until the catalogue changes."""
+        tools = self.tools
+        if self._sample is None or self._sample.tools is not tools:
+            self._sample = Sample(tools=tools)
+        return self._sample
+
+    def list_server(self, server: str) -> tuple[Tool, ...]:
+        """Return the tools of a server."""
+        with self._lock:
+            return tuple(self._by_server.get(server, {}).values())
+
+    def list_possible(self, targets: Iterable[str]) -> Sequence[Tool]:
+        """Return at least the tools that are always loaded, and those that targets may mean.
+
+        A target is a name, a leaf, a server or a pattern with `*`.
+        """
+        return self.tools
+
+    def list_kinds(self, kinds: Collection[str]) -> Sequence[Tool]:
+        """Return the tools of some kinds, by name."""
+        return [tool for tool in self.tools if tool.kind in kinds]
+
+    def find_near(self, name: str, sees: Callable[[Tool], bool] | None = None) -> list[str]:
+        """Return the names of up to three visible tools that resemble a name."""
+        return find_near_names(name, (t.name for t in self.tools if sees is None or sees(t)))
+
+    def close(self) -> None:
+        """End what the catalogue has opened; one in memory has opened nothing."""
 
     def snapshot(self) -> Snapshot:
         """Return the catalogue as it is now; repeated calls between changes cost nothing."""
@@ -462,7 +519,8 @@ def _is_changed(old: Tool, new: Tool) -> bool:
     )
 
 
-def _group_by_server(given: object) -> Mapping[str, Iterable[object]]:
+def group_by_server(given: object) -> Mapping[str, Iterable[object]]:
+    """Return the tools that a catalogue begins with, by server."""
     if isinstance(given, Mapping):
         return cast("Mapping[str, Iterable[object]]", given)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):

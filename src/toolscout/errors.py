@@ -16,6 +16,7 @@
     │   ├── IsolationFailed  a server cannot be isolated as configured, and is not started
     │   └── SdkChanged       an SDK lacks a private member that its adapter uses
     ├── ModelError           read by the model, as a tool result flagged as error
+    │   ├── CatalogUnavailable  the database of the catalogue does not answer
     │   ├── InvalidQuery     a query that cannot be read; carries what to write instead
     │   ├── UnknownServer    `server:` names none that exists; carries near names
     │   ├── UnknownTool      no such name; carries near names
@@ -210,6 +211,18 @@ class ModelError(ToolscoutError):
     """A mistake that the model can fix; its text holds no path, host or secret."""
 
     code: ClassVar[str] = "refused"
+
+
+class CatalogUnavailable(ModelError):
+    """A catalogue in a database that does not answer; the cause says which."""
+
+    code = "catalog_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The catalogue of tools cannot be read at the moment. Call the tools that you have "
+            "found already, or try again in a minute."
+        )
 
 
 QUERY_FORMS = (

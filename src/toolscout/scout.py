@@ -14,11 +14,12 @@ from weakref import WeakValueDictionary
 from toolscout.calls.results import Results
 from toolscout.calls.shapes import ResultShapes
 from toolscout.catalog import Catalog
+from toolscout.errors import UsageError
 from toolscout.hints.hints import Hints
 from toolscout.policies import Policy
 from toolscout.programs.workers import check_programs
 from toolscout.search.feedback import Feedback
-from toolscout.search.index import EncoderChoice, Index
+from toolscout.search.index import EncoderChoice, Index, SearchIndex
 from toolscout.sessions.engine import Engine, Executor
 from toolscout.sessions.events import Defer, Event, EventStream, run_now
 from toolscout.sessions.history import steps_from_messages
@@ -43,6 +44,8 @@ class Scout:
         print(session.call_sync("clock__get_time").text)
 
     Instead of a catalogue, it takes what a `Catalog` is made of, such as a list of functions.
+    With `index="postgresql://…"`, tools are kept in that database and not in memory, beside those
+    that are there already; several processes may share them. Close such a scout at the end.
     `executors` maps each server to a function that runs its tools; a single function runs all of
     them. Tools made from Python functions need no executor. `encoder` compares meaning, by default
     the one that `settings` names. Sessions are saved in `store`; without
@@ -53,14 +56,14 @@ class Scout:
 
     def __init__(
         self,
-        catalog: Catalog | Mapping[str, Iterable[object]] | Iterable[object],
+        catalog: Catalog | Mapping[str, Iterable[object]] | Iterable[object] = (),
         *,
         executors: Mapping[str, Executor] | Executor | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
         store: Store | None = None,
         encoder: EncoderChoice | Literal["settings"] = "settings",
-        index: Index | None = None,
+        index: SearchIndex | str | None = None,
         hints: Hints | None = None,
         events: EventStream | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -72,20 +75,30 @@ class Scout:
         self.events = EventStream() if events is None else events
         if on_event is not None:
             self.events.subscribe(on_event)
+        self._opened: Catalog | None = None
         self._executors: dict[str, Executor] = {}
         default = executors if callable(executors) else None
         if isinstance(executors, Mapping):
             self._executors.update(cast("Mapping[str, Executor]", executors))
-        if not isinstance(catalog, Catalog):
-            catalog = Catalog(catalog)
         settings = settings or Settings()
         check_programs(settings)
+        encoder = settings.encoder.value if encoder == "settings" else encoder
+        hints = hints or Hints.from_settings(settings, store)
+        if isinstance(index, str):
+            if isinstance(catalog, Catalog):
+                raise UsageError(
+                    "This catalogue is in memory, but the index is in a database. Give its tools "
+                    "by server, as Scout({'server': tools}, index=…)."
+                )
+            from toolscout.search.postgres_catalog import PostgresCatalog
+
+            catalog = PostgresCatalog(index, catalog, encoder=encoder, hints=hints)
+            index = catalog.index
+            self._opened = catalog
+        elif not isinstance(catalog, Catalog):
+            catalog = Catalog(catalog)
         if index is None:
-            index = Index(
-                catalog,
-                encoder=settings.encoder.value if encoder == "settings" else encoder,
-                hints=hints or Hints.from_settings(settings, store),
-            )
+            index = Index(catalog, encoder=encoder, hints=hints)
         feedback = Feedback(encode=index.encode_questions, learning=settings.learning, clock=clock)
         self._engine = Engine(
             catalog=catalog,
@@ -111,7 +124,7 @@ class Scout:
         return self._engine.catalog
 
     @property
-    def index(self) -> Index:
+    def index(self) -> SearchIndex:
         """The search index of the catalogue."""
         return self._engine.index
 
@@ -234,8 +247,10 @@ class Scout:
         return session
 
     async def close(self) -> None:
-        """End the processes that run programs; others start if there is another program."""
+        """End the processes that run programs, and close a catalogue that this scout opened."""
         await self._engine.workers.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def forget(self, id_: str) -> None:
         """Delete a session and its long results."""
@@ -251,7 +266,7 @@ class Scout:
         *,
         limit: int | None = None,
         allowed: Callable[[Tool], bool] | None = None,
-        index: Index | None = None,
+        index: SearchIndex | None = None,
         principal: str = "",
     ) -> Reply:
         """Return the reply that a model would get if it searched now in a new conversation.

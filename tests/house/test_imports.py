@@ -52,6 +52,7 @@ ORDERS = {
         index
         feedback tables
         postgres
+        postgres_catalog
     """,
     "toolscout.calls": """
         cut effort outcome shapes

@@ -17,7 +17,7 @@ from toolscout.lint.duplicates import Near, find_near
 from toolscout.lint.lint import lint_catalog
 from toolscout.lint.rules import Finding
 from toolscout.schemas import Json
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 from toolscout.tokens import COUNTED_TOOLS, count_definition_tokens
 from toolscout.tools import Tool
 
@@ -195,7 +195,7 @@ class LintResults:
     def __init__(
         self,
         catalog: Catalog,
-        index: Index,
+        index: SearchIndex,
         on_ready: Callable[[], None],
         is_busy: Callable[[], bool] = lambda: False,
     ) -> None:

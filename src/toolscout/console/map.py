@@ -18,7 +18,7 @@ from toolscout.console.search import Indexes
 from toolscout.console.views import ApiError, View
 from toolscout.encoders.encoder import encode_questions
 from toolscout.schemas import Json
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 
 Floats = NDArray[np.float32]
 
@@ -90,7 +90,7 @@ class Maps:
         x, y = _place_text(drawn, [drawn.rows[name] for name in names], index, text)
         return {"x": x, "y": y, "hits": [numbers[name] for name in hits if name in numbers]}
 
-    def _get(self, index: Index) -> Map:
+    def _get(self, index: SearchIndex) -> Map:
         key = (index.encoder.name if index.encoder is not None else "", self._catalog.fingerprint)
         with self._lock:
             drawn = self._maps.get(key)
@@ -102,7 +102,7 @@ class Maps:
             return drawn
 
 
-def _draw(index: Index) -> Map:
+def _draw(index: SearchIndex) -> Map:
     tools, vectors = index.list_vectors()
     if vectors is None:
         if index.encoder is None:
@@ -115,7 +115,7 @@ def _draw(index: Index) -> Map:
     return Map(rows=rows, vectors=vectors[order], places=place_vectors(vectors[order]))
 
 
-def _place_text(drawn: Map, rows: list[int], index: Index, text: str) -> tuple[float, float]:
+def _place_text(drawn: Map, rows: list[int], index: SearchIndex, text: str) -> tuple[float, float]:
     """Return the middle of the tools nearest to a text; nearer ones weigh more."""
     if not rows or index.encoder is None:
         return 0.0, 0.0

@@ -22,7 +22,7 @@ from toolscout.query import Query, query_from_text
 from toolscout.schemas import Json
 from toolscout.scout import Scout
 from toolscout.search.hits import Confidence, Hit, Result, Why
-from toolscout.search.index import Index
+from toolscout.search.index import Index, SearchIndex
 from toolscout.sessions.search import SEARCHED
 from toolscout.tools import Tool
 
@@ -115,7 +115,7 @@ class SearchPreview:
             "reasons": [*_list_exclusions(view, query, tool), *why.held_back],
         }
 
-    def _rank(self, view: View, index: Index, query: Query, limit: int) -> Result:
+    def _rank(self, view: View, index: SearchIndex, query: Query, limit: int) -> Result:
         wide = max(SEARCHED, limit)
         principal = view.principal_name
         search = self._scout.feedback.search
@@ -178,7 +178,7 @@ class Indexes:
     which takes as long as indexing does, and follows the catalogue from then on.
     """
 
-    def __init__(self, catalog: Catalog, index: Index) -> None:
+    def __init__(self, catalog: Catalog, index: SearchIndex) -> None:
         self._catalog = catalog
         encoder = index.encoder
         self._main_name = (
@@ -197,7 +197,7 @@ class Indexes:
             names.append(ONNX)
         return list(dict.fromkeys(names))
 
-    def get(self, name: str = "") -> Index:
+    def get(self, name: str = "") -> SearchIndex:
         """Return an index, built if need be; raises `ApiError` for an unknown name."""
         name = name or self._main_name
         with self._lock:

@@ -15,7 +15,7 @@ from toolscout.evaluate.quality import Table, compute_hit, compute_ndcg
 from toolscout.schemas import Json
 from toolscout.search.feedback import OK, Feedback, Usage, is_hashed, usage_from_bytes
 from toolscout.search.hits import Result
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 from toolscout.settings import Learning
 
 DEPTH = 10
@@ -69,7 +69,7 @@ class LearningReplay:
 
 def replay_usages(
     usages: Iterable[Usage],
-    index: Index,
+    index: SearchIndex,
     *,
     names: Callable[[str], bool],
     learning: Learning = Learning.OWN,

@@ -16,7 +16,7 @@ from toolscout.encoders.encoder import GRID
 from toolscout.errors import UsageError
 from toolscout.lint.rules import Finding, Severity
 from toolscout.names import find_near_names, fold_name, list_some
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 from toolscout.search.text import drop_stop_words, split_words, stem
 from toolscout.tools import Tool
 
@@ -44,7 +44,7 @@ class Near:
     """0 to 1: the cosine similarity or, without an encoder, the share of common words."""
 
 
-def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
+def find_near(index: SearchIndex, name: str, limit: int = NEAREST) -> tuple[Near, ...]:
     """Return the tools that are nearest in meaning to one, nearest first; ties go by name."""
     tools, vectors = index.list_vectors()
     place = next((at for at, tool in enumerate(tools) if tool.name == name), None)
@@ -60,7 +60,7 @@ def find_near(index: Index, name: str, limit: int = NEAREST) -> tuple[Near, ...]
     return tuple(found[:limit])
 
 
-def find_twins(index: Index, progress: Callable[[int], None]) -> Iterator[Finding]:
+def find_twins(index: SearchIndex, progress: Callable[[int], None]) -> Iterator[Finding]:
     """Yield a finding for each near-duplicate; calls `progress` with how many were compared."""
     tools, vectors = index.list_vectors()
     pairs = dict.fromkeys(_find_equal_pairs(tools))

@@ -13,7 +13,7 @@ from toolscout.lint.probes import Probe, find_missed_queries, find_missed_senten
 from toolscout.lint.rules import RULES, Finding, Severity
 from toolscout.lint.scanner import list_owners, scan_tool
 from toolscout.names import fold_name, list_some, to_one_line
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 from toolscout.search.text import split_words, stem
 from toolscout.tools import Tool
 
@@ -99,7 +99,7 @@ def _pair_with_groups(
 
 def lint_catalog(
     catalog: Catalog,
-    index: Index,
+    index: SearchIndex,
     *,
     probes: Sequence[Probe] = (),
     collisions: Iterable[Finding] = (),

@@ -15,7 +15,7 @@ from toolscout.lint.rules import Finding, Severity
 from toolscout.names import find_near_names, to_one_line
 from toolscout.query import Query
 from toolscout.schemas import is_list, is_object
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 from toolscout.search.text import drop_stop_words, split_words
 from toolscout.tools import Tool
 
@@ -56,7 +56,7 @@ def read_probes(path: Path) -> list[Probe]:
 
 
 def find_missed_queries(
-    probes: Iterable[Probe], catalog: Catalog, index: Index
+    probes: Iterable[Probe], catalog: Catalog, index: SearchIndex
 ) -> Iterator[Finding]:
     """Find tools that a probe should find but does not."""
     for probe in probes:
@@ -75,7 +75,7 @@ def find_missed_queries(
             yield Finding(name, "missed-query", Severity.ERROR, message, remedy, near)
 
 
-def find_missed_sentences(tools: Iterable[Tool], index: Index) -> Iterator[Finding]:
+def find_missed_sentences(tools: Iterable[Tool], index: SearchIndex) -> Iterator[Finding]:
     """Find tools that not even their own first sentence finds."""
     for tool in tools:
         query = build_own_query(tool)
@@ -94,7 +94,7 @@ def build_own_query(tool: Tool) -> str:
 
 
 def find_rank(
-    index: Index, query: str | Query, wanted: Collection[str]
+    index: SearchIndex, query: str | Query, wanted: Collection[str]
 ) -> tuple[int | None, list[str]]:
     """Return the rank of the first wanted tool, if it is found, and the names of all hits."""
     try:

@@ -29,7 +29,7 @@ from toolscout.query import Query, query_from_text
 from toolscout.schemas import Json, is_object
 from toolscout.search.fusion import confidence_from_chance, count_worth_showing
 from toolscout.search.hits import Confidence, Hit, Result, Why
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 from toolscout.search.rank import CANDIDATES
 from toolscout.search.shard import compare_vectors
 from toolscout.search.text import drop_stop_words, name_values, split_words, stem
@@ -476,7 +476,7 @@ class Feedback:
 
     def search(
         self,
-        index: Index,
+        index: SearchIndex,
         query: str | Query,
         limit: int,
         *,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Protocol, Self, cast
 
 import numpy as np
 import re2
@@ -254,6 +254,55 @@ REMEMBERED_QUESTIONS = 256
 """Questions whose vectors are kept: what past calls teach needs them a second time."""
 EncoderChoice = Encoder | Literal["static", "onnx", "none"] | None
 _BUILT_IN_ENCODERS = {"static": StaticEncoder, "onnx": OnnxEncoder}
+
+
+class SearchIndex(Protocol):
+    """What a `Scout` asks of an index, in memory or in a database."""
+
+    hints: Hints | None
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """The encoder that turns texts into vectors, if there is one."""
+        ...
+
+    @property
+    def encode_questions(self) -> Callable[[Sequence[str]], list[Floats]] | None:
+        """Returns the vectors of questions; None without an encoder."""
+        ...
+
+    def search(
+        self,
+        query: str | Query,
+        limit: int = DEFAULT_LIMIT,
+        *,
+        allowed: Callable[[Tool], bool] | None = None,
+        also: Iterable[str] = (),
+    ) -> Result:
+        """Return the best tools for a query, exact names first."""
+        ...
+
+    def search_many(
+        self,
+        queries: Iterable[str | Query],
+        limit: int = DEFAULT_LIMIT,
+        *,
+        allowed: Callable[[Tool], bool] | None = None,
+    ) -> list[Result]:
+        """Return the result of each query, in order."""
+        ...
+
+    def explain(self, query: str | Query, name: str) -> Why:
+        """Return what speaks for and against one tool."""
+        ...
+
+    def list_vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
+        """Return tools and their vectors, or None without an encoder."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything that the index uses."""
+        ...
 
 
 class Index:

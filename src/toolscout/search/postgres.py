@@ -17,6 +17,7 @@ from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 
 import numpy as np
 import re2
+from numpy.typing import NDArray
 
 from toolscout.catalog import collect_tools
 from toolscout.encoders.encoder import (
@@ -25,7 +26,7 @@ from toolscout.encoders.encoder import (
     WordMemory,
     encode_questions,
 )
-from toolscout.errors import UnknownServer, UsageError
+from toolscout.errors import CatalogUnavailable, StoreUnavailable, UnknownServer, UsageError
 from toolscout.hints.hints import HintPack, Hints
 from toolscout.names import find_near_names, fold_name, list_server_spellings
 from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
@@ -70,6 +71,7 @@ from toolscout.search.tables import (
     PostingCache,
     Snapshot,
     Tables,
+    Written,
     digest_text,
     encode_text,
     grow_array,
@@ -146,8 +148,9 @@ class PostgresIndex:
 
     The database needs the extension `vector` (pgvector 0.8 or newer). Processes that open the same
     `schema` share one catalogue; `replace` and `remove` change it for all of them. `encoder` and
-    `hints` are those of `Index`. Functions of tools are not kept: give executors to a `Scout`.
-    Raises `StoreUnavailable` if the database fails or cannot be reached.
+    `hints` are those of `Index`. The function of a tool is known only to the process that wrote it.
+    Opening and writing raise `StoreUnavailable` if the database fails or cannot be reached, and
+    reading raises `CatalogUnavailable`.
     """
 
     def __init__(
@@ -175,10 +178,11 @@ class PostgresIndex:
         self._cache = PostingCache(cache_bytes)
         self._terms: dict[str, int] = {}
         self._tables = NO_TABLES
+        self._functions: dict[str, Tool] = {}
         self._made_with = f"{hash_analysis()} {self._encoder.name if self._encoder else ''}"
         self._database = Database(url, schema=schema, pool_size=pool_size, prepare=self._prepare)
         self._unsubscribe = self._known_hints.subscribe(self._follow_hints)
-        self._read(lambda snapshot: None)
+        self.read(lambda snapshot: None)
 
     @property
     def encoder(self) -> Encoder | None:
@@ -191,7 +195,7 @@ class PostgresIndex:
         return None if self._questions is None else self._questions.get
 
     def __len__(self) -> int:
-        return self._read(lambda snapshot: snapshot.tables.count)
+        return self.read(lambda snapshot: snapshot.tables.count)
 
     def close(self) -> None:
         """End all connections."""
@@ -209,7 +213,7 @@ class PostgresIndex:
     @property
     def servers(self) -> tuple[str, ...]:
         """The servers that have tools, sorted."""
-        return self._read(lambda snapshot: tuple(sorted(snapshot.tables.servers.values())))
+        return self.read(lambda snapshot: tuple(sorted(snapshot.tables.servers.values())))
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of an exposed name."""
@@ -218,7 +222,7 @@ class PostgresIndex:
             place = snapshot.find_place(name)
             return None if place is None else snapshot.fetch_tools([place])[place]
 
-        return self._read(find)
+        return self.read(find)
 
     def resolve(self, text: str) -> list[Tool]:
         """Return the tools that a name may mean, sorted by name, as `Catalog.resolve` does."""
@@ -228,7 +232,7 @@ class PostgresIndex:
             tools = snapshot.fetch_tools(places)
             return [tools[place] for place in places]
 
-        return self._read(find)
+        return self.read(find)
 
     def search(
         self,
@@ -247,7 +251,7 @@ class PostgresIndex:
             raise UsageError(f"A limit of {limit} gives no result. Use 1 or more.")
         asked = query_from_text(query) if isinstance(query, str) else query
         names = tuple(also)
-        return self._read(lambda snapshot: self._search(snapshot, asked, limit, allowed, names))
+        return self.read(lambda snapshot: self._search(snapshot, asked, limit, allowed, names))
 
     def search_many(
         self,
@@ -275,12 +279,25 @@ class PostgresIndex:
             [own] = state.find_rows([place])
             return explain(state, ranking, int(np.flatnonzero(ranking.places == own)[0]))
 
-        return self._read(find)
+        return self.read(find)
 
-    def _read(self, work: Callable[[Snapshot], _T]) -> _T:
+    def read(self, work: Callable[[Snapshot], _T]) -> _T:
         """Do some work with one snapshot of the catalogue."""
+        try:
+            return self._database.run(lambda connection: self._read_with(connection, work), TRIES)
+        except StoreUnavailable as error:
+            raise CatalogUnavailable from error
 
-        return self._database.run(lambda connection: self._read_with(connection, work), TRIES)
+    def list_vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
+        """Return the first `ALL_OF` tools by name and their vectors, as `Index` does for all."""
+
+        def find(snapshot: Snapshot) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
+            rows = snapshot.fetch("SELECT place FROM {schema}.tools ORDER BY name LIMIT %s", ALL_OF)
+            state = snapshot.fetch_candidates([place for (place,) in rows], whole=True)
+            vectors = state.shards[0].vectors if state.shards else None
+            return tuple(state.tools), vectors
+
+        return self.read(find)
 
     def _read_with(self, connection: Connection, work: Callable[[Snapshot], _T]) -> _T:
         cursor = connection.execute(self._database.build(BEGIN_READING))
@@ -300,6 +317,7 @@ class PostgresIndex:
                 self._terms,
                 self._cache,
                 self._encoder.leading if self._encoder else 0,
+                self._functions,
             )
             return work(snapshot)
         finally:
@@ -795,16 +813,22 @@ class PostgresIndex:
 
     # Writing.
 
-    def replace(self, server: str, tools: Iterable[object]) -> None:
+    def replace(self, server: str, tools: Iterable[object]) -> Written:
         """Make these the tools of a server, all or nothing; only what has changed is written.
 
-        Accepts `Tool`s and everything that `Tool.from_any` reads.
+        Accepts `Tool`s and everything that `Tool.from_any` reads. Returns what has changed.
         """
-        self._write({server: collect_tools(server, tools)})
+        return self._write({server: collect_tools(server, tools)})
 
-    def remove(self, server: str) -> None:
-        """Remove the tools of a server."""
-        self._write({server: {}})
+    def add(self, server: str, tools: Iterable[object]) -> Written:
+        """Add tools to a server, replacing those of the same name; returns what has changed."""
+        return self._write({server: collect_tools(server, tools)}, keep_others=True)
+
+    def remove(self, server: str, names: Iterable[str] | None = None) -> Written:
+        """Remove a server, or some of its tools by exposed name or leaf; ignores unknown ones."""
+        if names is None:
+            return self._write({server: {}})
+        return self._write({server: {}}, keep_others=True, unwanted=set(names))
 
     def load(self, servers: Iterable[tuple[str, Iterable[object]]]) -> None:
         """Replace the tools of many servers, which is much faster than one by one.
@@ -840,7 +864,7 @@ class PostgresIndex:
                 found.setdefault(tool.server, {})[tool.name] = tool
             return found
 
-        self._write(self._read(find))
+        self._write(self.read(find))
 
     def _prepare(self, database: Database, connection: Connection) -> None:
         with connection.transaction():
@@ -877,17 +901,34 @@ class PostgresIndex:
         number = int.from_bytes(digest_text(self._schema)[:8], "big", signed=True)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
 
-    def _write(self, servers: Mapping[str, Mapping[str, Tool]], *, ends: bool = True) -> None:
-        """Make these the tools of some servers."""
+    def _write(
+        self,
+        servers: Mapping[str, Mapping[str, Tool]],
+        *,
+        keep_others: bool = False,
+        unwanted: Collection[str] = (),
+        ends: bool = True,
+    ) -> Written:
+        """Change the tools of some servers, as `Change.write` does."""
 
-        def run(connection: Connection) -> None:
+        def run(connection: Connection) -> Written:
             with connection.transaction():
                 self._lock(connection)
-                Change(self._database, connection, self._make_writer()).write(servers)
+                change = Change(self._database, connection, self._make_writer())
+                written = change.write(servers, keep_others=keep_others, unwanted=unwanted)
             if ends and self._encoder is not None:
                 self._add_neighbours(connection)
+            return written
 
-        self._database.run_long(run, WRITE_SECONDS)
+        written = self._database.run_long(run, WRITE_SECONDS)
+        tools = [tool for own in servers.values() for tool in own.values()]
+        # Searches in other threads read this while it changes.
+        kept = dict(self._functions)
+        for tool in (*written.removed, *tools):
+            kept.pop(tool.name, None)
+        kept.update({tool.name: tool for tool in tools if tool.function is not None})
+        self._functions = kept
+        return written
 
     def _add_neighbours(self, connection: Connection) -> None:
         """Build the approximate index of vectors, once there are enough of them."""

@@ -9,7 +9,8 @@ import hashlib
 import json
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, LiteralString, Self, TypeVar, cast
@@ -104,7 +105,7 @@ CREATE_TABLES = """
     CREATE TABLE IF NOT EXISTS {schema}.tools (
         place integer PRIMARY KEY, name text COLLATE "C" NOT NULL UNIQUE, server integer NOT NULL,
         leaf bytea NOT NULL, kind bytea NOT NULL, kind_folded bytea NOT NULL,
-        effect text NOT NULL, is_context bool NOT NULL,
+        effect text NOT NULL, is_context bool NOT NULL, is_special bool NOT NULL,
         mark bytea NOT NULL, digest bytea NOT NULL, name_start bytea NOT NULL,
         leaf_start bytea NOT NULL, spellings bigint[] NOT NULL, terms bytea NOT NULL,
         weights bytea NOT NULL, masks bytea NOT NULL, words bytea NOT NULL,
@@ -118,6 +119,7 @@ CREATE_TABLES = """
     CREATE INDEX IF NOT EXISTS terms_version ON {schema}.terms (version);
     CREATE INDEX IF NOT EXISTS words_version ON {schema}.words (version);
     CREATE INDEX IF NOT EXISTS tools_server ON {schema}.tools (server);
+    CREATE INDEX IF NOT EXISTS tools_special ON {schema}.tools (name) WHERE is_special;
     CREATE INDEX IF NOT EXISTS tools_digest ON {schema}.tools (digest);
     CREATE INDEX IF NOT EXISTS tools_name_start ON {schema}.tools (name_start);
     CREATE INDEX IF NOT EXISTS tools_leaf_start ON {schema}.tools (leaf_start);
@@ -141,8 +143,6 @@ _SPELT = """(
         SELECT place, name FROM {schema}.tools WHERE spellings @> ARRAY[%s::bigint]
     ) SELECT %s::int, place FROM found ORDER BY name LIMIT %s
 )"""
-_COLUMNS = """place, name, server, leaf, kind, effect, is_context, mark, digest, name_start,
-    leaf_start, spellings, terms, weights, masks, words, vector, hint, blend"""
 
 _HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 _GRID_FROM_HALF = np.rint(np.nan_to_num(_HALVES).clip(-1, 1) * GRID).astype(np.int16)
@@ -361,6 +361,7 @@ class Snapshot:
         known: dict[str, int],
         cache: PostingCache,
         leading: int,
+        functions: Mapping[str, Tool],
     ) -> None:
         self._database = database
         self._connection: Connection | None = connection
@@ -368,6 +369,7 @@ class Snapshot:
         self._known = known
         self._cache = cache
         self._leading = leading
+        self._functions = functions
         self._numbers: dict[str, int | None] = {}
 
     def close(self) -> None:
@@ -520,7 +522,7 @@ class Snapshot:
             return []
         values: list[object] = []
         for order, spelling in enumerate(spellings):
-            values += [_hash_spelling(spelling), order, NAMED]
+            values += [hash_spelling(spelling), order, NAMED]
         parts: list[LiteralString] = [_SPELT] * len(spellings)
         rows = self.fetch(" UNION ALL ".join(parts), *values)
         first = min((order for order, _ in rows), default=0)
@@ -559,7 +561,15 @@ class Snapshot:
             if places
             else []
         )
-        return {place: read_tool(data) for place, data in rows}
+        tools = {place: read_tool(data) for place, data in rows}
+        if not self._functions:
+            return tools
+        return {place: self._add_function(tool) for place, tool in tools.items()}
+
+    def _add_function(self, tool: Tool) -> Tool:
+        """Return the tool of this process if it was made from a function, which no table keeps."""
+        own = self._functions.get(tool.name)
+        return own if own is not None and own.fingerprint == tool.fingerprint else tool
 
     def fetch_candidates(
         self, places: Iterable[int], *, whole: bool = False, asked: tuple[int, ...] | None = None
@@ -663,6 +673,15 @@ class _Row:
     definition: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a change has written, tools by name; a tool with new content is in both lists."""
+
+    version: int = 0
+    added: tuple[Tool, ...] = ()
+    removed: tuple[Tool, ...] = ()
+
+
 class Change:
     """Writes the tools of some servers within one transaction."""
 
@@ -674,44 +693,70 @@ class Change:
         self._places = 0
         self._hinted = 0
 
-    def write(self, servers: Mapping[str, Mapping[str, Tool]]) -> None:
-        """Make these the tools of their servers, and count the change if there is one."""
+    def write(
+        self,
+        servers: Mapping[str, Mapping[str, Tool]],
+        *,
+        keep_others: bool = False,
+        unwanted: Collection[str] = (),
+    ) -> Written:
+        """Make these the tools of their servers, and count the change if there is one.
+
+        With `keep_others`, other tools of these servers stay, but for the `unwanted` ones, which
+        are given by exposed name or leaf.
+        """
         [row] = self._fetch("SELECT version, tools, places, hinted FROM {schema}.catalog")
         self._version = row[0] + 1
         self._places = row[2]
         self._hinted = row[3]
         numbers = self._number_servers(servers)
         wanted = self._read_rows(servers)
-        known = {
-            name: (place, bytes(mark))
-            for place, name, mark in self._fetch(
-                "SELECT place, name, mark FROM {schema}.tools WHERE server = ANY(%s)",
-                list(numbers.values()),
-            )
-        }
+        rows = self._fetch(
+            "SELECT place, name, mark, leaf, server FROM {schema}.tools WHERE server = ANY(%s)",
+            list(numbers.values()),
+        )
+        known = {name: (place, bytes(mark)) for place, name, mark, _, _ in rows}
         changed = [r for name, r in wanted.items() if known.get(name, (0, b""))[1] != r.mark]
-        gone = {name: place for name, (place, _) in known.items() if name not in wanted}
+        leaves = {encode_text(text) for text in unwanted}
+        gone = {
+            name: place
+            for place, name, _, leaf, _ in rows
+            if name not in wanted and (not keep_others or name in unwanted or bytes(leaf) in leaves)
+        }
         if not changed and not gone:
-            return
+            return Written()
         self._check_names([row.tool for row in changed if row.tool.name not in known], numbers)
         stored = self._writer.store([row.tool for row in changed])
         places = self._assign(
             [known.get(row.tool.name, (None,))[0] for row in changed], list(gone.values())
         )
         out = [*gone.values(), *(known[r.tool.name][0] for r in changed if r.tool.name in known)]
+        removed = [
+            read_tool(data)
+            for (data,) in self._fetch(
+                "DELETE FROM {schema}.definitions WHERE place = ANY(%s) RETURNING definition", out
+            )
+        ]
         terms, words = self._take_out(out)
         new_terms, new_words = self._put_in(changed, stored, places, numbers)
         self._count("terms", np.concatenate([terms, new_terms]), len(terms))
         self._count("words", np.concatenate([words, new_words]), len(words))
-        for server, number in numbers.items():
+        counts = Counter(server for _, name, _, _, server in rows if name not in gone)
+        counts.update(numbers[r.tool.server] for r in changed if r.tool.name not in known)
+        for number in numbers.values():
             self._run(
                 "UPDATE {schema}.servers SET tools = %s, version = %s WHERE number = %s",
-                *(len(servers[server]), self._version, number),
+                *(counts[number], self._version, number),
             )
         self._run(
             "UPDATE {schema}.catalog SET version = %s, tools = tools + %s, places = %s, "
             "hinted = %s",
             *(self._version, len(changed) - len(out), self._places, self._hinted),
+        )
+        return Written(
+            version=self._version,
+            added=tuple(sorted((row.tool for row in changed), key=lambda tool: tool.name)),
+            removed=tuple(sorted(removed, key=lambda tool: tool.name)),
         )
 
     def _fetch(self, statement: LiteralString, *values: object) -> list[Any]:
@@ -805,7 +850,6 @@ class Change:
             "RETURNING place, terms, words, kind_folded, effect, hint IS NOT NULL",
             list(places),
         )
-        self._run("DELETE FROM {schema}.definitions WHERE place = ANY(%s)", list(places))
         self._hinted -= sum(row[5] for row in rows)
         filters = {(bytes(row[3]), row[4]) for row in rows}
         values = {
@@ -878,11 +922,12 @@ class Change:
                 encode_text(tool.kind.casefold()),
                 _read_effect(tool).encode(),
                 b"\1" if tool.is_context else b"\0",
+                b"\1" if tool.always_load or tool.is_for_apps else b"\0",
                 rows[at].mark,
                 digest_text(digest_definition(tool)),
                 encode_text(tool.name.casefold()[:START_CHARS]),
                 encode_text(tool.leaf.casefold()[:START_CHARS]),
-                _pack_numbers([_hash_spelling(spelling) for spelling in tool.spellings]),
+                _pack_numbers([hash_spelling(spelling) for spelling in tool.spellings]),
                 entry_terms[span].astype("<i4").tobytes(),
                 postings.weights[span].astype("<f4").tobytes(),
                 postings.masks[span].tobytes(),
@@ -1028,7 +1073,8 @@ def digest_text(text: str) -> bytes:
     return hashlib.blake2b(encode_text(text), digest_size=16).digest()
 
 
-def _hash_spelling(spelling: tuple[int, str]) -> int:
+def hash_spelling(spelling: tuple[int, str]) -> int:
+    """Return the number that stands for a spelling of a name in the tables."""
     data = f"{spelling[0]} {spelling[1]}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
 

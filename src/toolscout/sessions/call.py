@@ -21,7 +21,7 @@ from toolscout.calls.outcome import Outcome, outcome_from_value
 from toolscout.calls.repairs import Prepared
 from toolscout.calls.results import Page, check_pick, format_json, pick_part
 from toolscout.catalog import Availability, Catalog, Status
-from toolscout.names import find_near_names, is_handle, to_error_text, to_one_line
+from toolscout.names import is_handle, to_error_text, to_one_line
 from toolscout.policies import Decision, Permission
 from toolscout.programs.saved import SavedProgram
 from toolscout.schemas import Json, has_few_values
@@ -200,8 +200,10 @@ async def approve_call(
     """
     tool: Tool | None = None
     try:
-        is_known = isinstance(name, str) and state.engine.catalog.get(name) is not None
-        is_short = is_known or len(state.engine.catalog) <= QUICK_CATALOG
+        catalog = state.engine.catalog
+        is_short = len(catalog) <= QUICK_CATALOG
+        if catalog.is_local and not is_short:
+            is_short = isinstance(name, str) and catalog.get(name) is not None
         find = partial(_find_callable, state, name, for_apps=for_apps)
         tool, refusal = await state.run_locked(find, is_short=is_short)
         if refusal is not None:
@@ -325,7 +327,7 @@ def find_tool(state: SessionState, name: object, *, for_apps: bool = False) -> T
             raise explain_unavailable(entry.server, state.engine.catalog.state(entry.server))
         if to_meta_name(text) and state.hides_tools:
             raise errors.InvalidRequest.from_meta_tool(to_meta_name(text))
-        near = find_near_names(text[:200], (tool.name for tool in state.list_visible()))
+        near = state.find_near(text[:200])
         if state.hides_tools:
             raise errors.UnknownTool(to_one_line(text, NAME_CHARS), near)
         raise errors.UnknownTool(to_one_line(text, NAME_CHARS), near, otherwise=NAME_FROM_LIST)

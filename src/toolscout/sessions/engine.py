@@ -11,7 +11,7 @@ from toolscout.calls.shapes import ResultShapes
 from toolscout.catalog import Catalog
 from toolscout.programs.workers import Workers
 from toolscout.schemas import Json
-from toolscout.search.index import Index
+from toolscout.search.index import SearchIndex
 from toolscout.sessions.events import EventStream
 from toolscout.sessions.prompt import ListingCache
 from toolscout.sessions.usage import UsageLog
@@ -28,7 +28,7 @@ class Engine:
     """What searches, describes and calls tools on behalf of sessions."""
 
     catalog: Catalog
-    index: Index
+    index: SearchIndex
     settings: Settings
     usage: UsageLog
     executors: Mapping[str, Executor]

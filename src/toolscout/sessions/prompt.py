@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from toolscout.catalog import Sample
 from toolscout.dialects import Dialect, check_definitions, to_definition, to_search
 from toolscout.errors import UsageError
 from toolscout.names import find_near_names, list_some, make_exposed_name, to_one_line
@@ -63,8 +64,10 @@ class Prompt:
 
     record: Record
     settings: Settings
-    visible: Callable[[], Sequence[Tool]]
-    """The tools that this session may see now, by name."""
+    sample: Callable[[], Sample]
+    """The tools that this session may see and list now."""
+    find: Callable[[str], Tool | None]
+    """Returns the tool of a name if this session may see it."""
     is_waiting: Callable[[], bool]
     """Whether a server is still connecting."""
     unlisted: Callable[[], tuple[str, ...]]
@@ -85,7 +88,7 @@ class Prompt:
             return True
         hides = self._should_hide()
         if self.record.hiding is None and not hides:
-            self.record.declared = [tool.name for tool in self.visible()]
+            self.record.declared = [tool.name for tool in self.sample().tools]
         self.record.hiding = hides
         return hides
 
@@ -138,8 +141,10 @@ class Prompt:
     def _build_view(self) -> "ListedView":
         settings = self.settings
         share = int(settings.context_window * LISTING_SHARE)
+        sample = self.sample()
         return ListedView(
-            tools=tuple(self.visible()),
+            tools=sample.tools,
+            more=sample.more,
             shown=frozenset(self._list_declared()),
             unlisted=self.unlisted(),
             summaries=self.summaries(),
@@ -152,8 +157,8 @@ class Prompt:
 
         `again` starts from the listing, for a conversation that lost its earlier messages.
         """
-        if self.record.listing is None:
-            return ""
+        if self.record.listing is None or self.sample().more:
+            return ""  # of a part of the tools, nobody knows which are new
         if again:
             self.record.told = dict(self.record.listed)
             self._names = self._listed
@@ -182,18 +187,19 @@ class Prompt:
         if self.settings.hiding is Hiding.AUTO and not self._is_large():
             return False
         # R105: with nothing to hide and nothing on its way, meta-tools would only cost.
-        return any(self._list_hidden()) or self.is_waiting()
+        return any(self._list_hidden()) or bool(self.sample().more) or self.is_waiting()
 
     def _is_large(self) -> bool:
-        tools, share = self.visible(), self.settings.auto_share
+        sample = self.sample()
+        share = self.settings.auto_share
         if share == 0:
             return True
         if share == 100:
             return False
-        if len(tools) > min(self.settings.auto_tools, AUTO_COUNTED):
+        if sample.count > min(self.settings.auto_tools, AUTO_COUNTED):
             return True
         room = self.settings.context_window * share / 100
-        return sum(map(count_definition_tokens, tools)) > room
+        return sum(map(count_definition_tokens, sample.tools)) > room
 
     def _list_declared(self) -> set[str]:
         pinned = {name for name, entry in self.record.entries.items() if entry.pinned}
@@ -201,16 +207,16 @@ class Prompt:
 
     def _list_hidden(self) -> Iterator[Tool]:
         declared = self._list_declared()
-        return (tool for tool in self.visible() if tool.name not in declared)
+        return (tool for tool in self.sample().tools if tool.name not in declared)
 
     def list_shown(self, *, listing: bool = True) -> list[ShownTool]:
         """Return the tools of a request in order, before they take a provider's shape."""
         hides = self.decide()
-        by_name = {tool.name: tool for tool in self.visible()}
+        listed = self.sample().tools
         if not hides:
-            late = [name for name in by_name if name not in set(self.record.declared)]
-            self.record.declared += late
-        before = [by_name[name] for name in self.record.declared if name in by_name]
+            known = set(self.record.declared)
+            self.record.declared += [tool.name for tool in listed if tool.name not in known]
+        before = [*filter(None, map(self.find, self.record.declared))]
         programs = self.settings.programs
         is_offered = programs.enabled and self.meta_allowed
         run = [build_run_tool(programs.effects)] if is_offered else []
@@ -220,20 +226,21 @@ class Prompt:
         declared = set(self.record.declared)
         everything = self.settings.mode is Mode.NATIVE
         loaded = [e.name for e in self.record.entries.values() if e.pinned or everything]
-        after = [by_name[name] for name in loaded if name in by_name and name not in declared]
+        wanted = [name for name in loaded if name not in declared]
+        after = [*filter(None, map(self.find, wanted))]
         shown = [*map(ShownTool, (*before, *meta, *after))]
         if self.settings.mode is Mode.REFERENCE:
             declared.update(tool.name for tool in after)
-            hidden = [tool for name, tool in by_name.items() if name not in declared]
+            hidden = [tool for tool in listed if tool.name not in declared]
             shown += [ShownTool(tool, deferred=True) for tool in hidden]
         return shown
 
     def _add_forced(self, definitions: list[Json], name: str, dialect: Dialect | str) -> list[Json]:
-        by_name = {tool.name: tool for tool in self.visible()}
-        if name not in by_name:
-            near = ", ".join(find_near_names(name, by_name)) or "none"
+        tool = self.find(name)
+        if tool is None:
+            names = [tool.name for tool in self.sample().tools]
+            near = ", ".join(find_near_names(name, names)) or "none"
             raise UsageError(f"There is no tool {name!r} to force. Near: {near}.")
-        tool = by_name[name]
         if not self.record.holds(tool):
             # R50: what a request declares, the session accepts.
             self.record.offer([tool])
@@ -251,12 +258,12 @@ class Prompt:
         if names is None:
             # Digests do not say which tools a server had, so all of them are announced.
             added = [tool for tool in hidden if tool.server in changed]
-            gone = changed - {tool.server for tool in self.visible()}
+            gone = changed - {tool.server for tool in self.sample().tools}
             return render_changes(added, [f"{_format_server(server)} (all)" for server in gone])
         known = {name for server in changed for name in names.get(server, ())}
         added = [t for t in hidden if t.server in changed and t.name not in known]
         # A tool that was pinned meanwhile is no longer hidden, but it is not gone.
-        return render_changes(added, [*(known - {tool.name for tool in self.visible()})])
+        return render_changes(added, [*(known - {tool.name for tool in self.sample().tools})])
 
 
 def _group_names(tools: Iterable[Tool]) -> dict[str, tuple[str, ...]]:
@@ -280,6 +287,8 @@ class ListedView:
 
     tools: tuple[Tool, ...]
     """What the session may see."""
+    more: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many other tools servers have."""
     shown: frozenset[str] = frozenset()
     """Tools that every request carries anyway."""
     unlisted: tuple[str, ...] = ()
@@ -315,31 +324,36 @@ def render_listing(view: ListedView) -> str:
 
     Servers come first and names last: some clients cut long descriptions.
     """
-    groups: dict[str, list[Tool]] = {server: [] for server in view.unlisted}
+    groups: dict[str, list[Tool]] = {server: [] for server in (*view.unlisted, *view.more)}
     for tool in view.tools:
         if tool.name not in view.shown:
             group = groups.setdefault(tool.server, [])
             if tool.kind not in NOT_LISTED:
                 group.append(tool)
     room = view.budget - count_tokens(texts.LISTING_HEAD) - 1
-    rows, room = _render_servers(groups, view.summaries, room)
+    sizes = Counter({server: len(tools) for server, tools in groups.items()})
+    sizes.update(view.more)
+    rows, room = _render_servers(groups, sizes, view.summaries, room)
     if view.has_names and len(rows) == len(groups):
-        rows += _render_names(groups, room - int(view.budget * (1 - NAMES_SHARE)))
+        rows += _render_names(groups, sizes, room - int(view.budget * (1 - NAMES_SHARE)))
     text = "\n".join([texts.LISTING_HEAD, *rows]) if rows else ""
     return text if count_tokens(text) <= view.budget else ""
 
 
 def _render_servers(
-    groups: Mapping[str, list[Tool]], summaries: Mapping[str, str], room: int
+    groups: Mapping[str, list[Tool]],
+    sizes: Mapping[str, int],
+    summaries: Mapping[str, str],
+    room: int,
 ) -> tuple[list[str], int]:
     """Return a line for each server, and the room that is left.
 
     Large servers keep their words longest. Those for which there is not even a line are counted.
     """
-    by_size = sorted(groups, key=lambda server: (-len(groups[server]), server))
+    by_size = sorted(groups, key=lambda server: (-sizes[server], server))
     lines: dict[str, str] = {}
     if len(groups) * LEAST_SERVER_TOKENS <= room:
-        lines = {server: _render_server(server, groups[server]) for server in by_size}
+        lines = {server: _render_server(server, sizes[server]) for server in by_size}
         left = room - sum(map(_count_line, lines.values()))
         if left >= 0:
             for server in by_size:
@@ -351,28 +365,30 @@ def _render_servers(
                     lines[server] = line
                     left -= more
             return [lines[server] for server in sorted(groups)], left
-    room -= _count_line(_render_more(groups, by_size))
+    room -= _count_line(_render_more(sizes, by_size))
     kept: list[str] = []
     for server in by_size:
-        room -= _count_line(_render_server(server, groups[server]))
+        room -= _count_line(_render_server(server, sizes[server]))
         if room < 0:
             break
         kept.append(server)
-    rows = [_render_server(server, groups[server]) for server in sorted(kept)]
-    return [*rows, _render_more(groups, by_size[len(kept) :])], 0
+    rows = [_render_server(server, sizes[server]) for server in sorted(kept)]
+    return [*rows, _render_more(sizes, by_size[len(kept) :])], 0
 
 
-def _render_server(server: str, tools: list[Tool]) -> str:
-    count = f" ({len(tools):,})" if tools else ""
+def _render_server(server: str, tools: int) -> str:
+    count = f" ({tools:,})" if tools else ""
     return f"- {_format_server(server)}{count}"
 
 
-def _render_more(groups: Mapping[str, list[Tool]], servers: Sequence[str]) -> str:
-    tools = sum(len(groups[server]) for server in servers)
+def _render_more(sizes: Mapping[str, int], servers: Sequence[str]) -> str:
+    tools = sum(sizes[server] for server in servers)
     return texts.MORE_SERVERS.format(servers=len(servers), tools=tools)
 
 
-def _render_names(groups: Mapping[str, list[Tool]], room: int) -> list[str]:
+def _render_names(
+    groups: Mapping[str, list[Tool]], sizes: Mapping[str, int], room: int
+) -> list[str]:
     """Return lines with names; each server has the same room, and leaves what it does not need."""
     named = sorted((server for server in groups if groups[server]), key=lambda s: len(groups[s]))
     room -= _count_line(texts.LISTING_NAMES)
@@ -383,19 +399,20 @@ def _render_names(groups: Mapping[str, list[Tool]], room: int) -> list[str]:
         names = [tool.name.removeprefix(prefix) for tool in groups[server]]
         if room // left < LEAST_NAMES_TOKENS:
             return []
-        listed = _choose_names(names, room // left - count_tokens(head) - 1)
+        is_part = sizes[server] > len(names)
+        listed = _choose_names(names, room // left - count_tokens(head) - 1, is_part=is_part)
         if listed:
             lines[server] = head + listed
             room -= _count_line(lines[server])
     return [texts.LISTING_NAMES, *(lines[server] for server in sorted(lines))] if lines else []
 
 
-def _choose_names(names: list[str], room: int) -> str:
+def _choose_names(names: list[str], room: int, *, is_part: bool) -> str:
     """Return the names that fit; if they are not all, evenly chosen, with `…` at the end."""
     count = min(len(names), room // 2)  # a name and its comma cost two tokens or more
     while count > 0:
         chosen = [names[at * len(names) // count] for at in range(count)]
-        text = ", ".join(chosen) + ("" if count == len(names) else ", …")
+        text = ", ".join(chosen) + ("" if count == len(names) and not is_part else ", …")
         cost = count_tokens(text)
         if cost <= room:
             return text

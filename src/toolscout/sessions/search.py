@@ -61,7 +61,7 @@ MESSAGE_CHARS = 500
 def search_tools(state: SessionState, request: SearchRequest) -> Reply:
     """Return the reply to a search, after loading what it says is loaded."""
     state.prepare()
-    if not state.list_visible():
+    if not state.sample().count:
         return _report_empty(state, request)
     unready = state.engine.catalog.unready.items()
     failed = frozenset([name for name, at in unready if at.status is Status.FAILED])
@@ -292,15 +292,15 @@ def _describe_context(
         next_step = texts.SEARCH_LATER
     elif fruitless and state.fruitless >= state.settings.fruitless:
         next_step = texts.GIVE_UP_PARTLY if state.list_absent(Status.FAILED) else texts.GIVE_UP
-    visible = state.list_visible() if fruitless else ()
-    servers = Counter(tool.server or texts.OWN_TOOLS for tool in visible)
+    servers = state.sample().count_by_server() if fruitless else Counter[str]()
+    named = {server or texts.OWN_TOOLS: count for server, count in servers.items()}
     has_text = state.settings.mode in SHOWS_TEXT
     best = [answer.hits[0] for answer in answers if answer.hits and has_text]
     return ReplyContext(
         **absent,
         notes=request.notes,
         news=state.take_news(),
-        servers=tuple(sorted(servers.items(), key=lambda item: (-item[1], item[0]))),
+        servers=tuple(sorted(named.items(), key=lambda item: (-item[1], item[0]))),
         said=state.find_unheard(h.tool for h in best if h.confidence is not Confidence.WEAK),
         next_step=next_step,
     )
@@ -422,7 +422,7 @@ def add_refused_queries(state: SessionState, reply: Reply, asked: Sequence[str])
 
 
 def _count_totals(state: SessionState, hits: int) -> Json:
-    catalogued = len(state.list_visible())
+    catalogued = state.sample().count
     hidden = max(0, catalogued - len(state.record.entries))
     counts = (hits, len(state.record.loaded), hidden, catalogued)
     return dict(zip(TOTALS, counts, strict=True))
@@ -506,7 +506,7 @@ def _find_by_keyword(state: SessionState, text: str) -> list[Tool]:
 
     if not state.settings.routes:
         return []
-    return find_routed(text, state.list_visible(), state.settings, rank)
+    return find_routed(text, state.list_possible(state.settings.routes), state.settings, rank)
 
 
 def _find_by_meaning(state: SessionState, text: str) -> list[Tool]:

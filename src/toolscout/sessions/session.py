@@ -565,6 +565,10 @@ class Session:
         """Say whether the gateway lists the meta-tools to its client, or all tools instead."""
         self._state.has_meta_tools = is_offered
 
+    def list_kinds(self, *kinds: str) -> list[Tool]:
+        """Return the tools of some kinds that this session may see, by name."""
+        return self._state.list_kinds(kinds)
+
     def list_visible(self) -> Sequence[Tool]:
         """Return the tools that this session may see, by name."""
         return self._state.list_visible()

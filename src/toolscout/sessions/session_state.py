@@ -11,17 +11,18 @@ import contextvars
 import hashlib
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TypeVar
 
 from toolscout.calls.results import Results
-from toolscout.catalog import Availability, Status
-from toolscout.errors import InvalidState, UnknownPin
+from toolscout.catalog import Availability, Sample, Status
+from toolscout.errors import CatalogUnavailable, InvalidState, UnknownPin
 from toolscout.names import list_some
 from toolscout.policies import Policy
-from toolscout.programs.saved import SavedProgram
+from toolscout.programs.saved import SAVED_SERVER, SavedProgram
 from toolscout.search.hits import Hit
 from toolscout.sessions.engine import Engine
 from toolscout.sessions.pins import find_pinned, list_near_targets
@@ -75,7 +76,8 @@ class SessionState:
         self.prompt = Prompt(
             record,
             engine.settings,
-            visible=self.list_visible,
+            sample=self.sample,
+            find=self._find_visible,
             is_waiting=self.is_waiting,
             unlisted=self.list_unlisted,
             summaries=lambda: engine.catalog.summaries,
@@ -89,7 +91,7 @@ class SessionState:
         self._heard_at: dict[str, float] = {}
         self._awake: set[str] = set()
         self._changed: dict[str, str] = {}
-        self._visible: tuple[int, tuple[Tool, ...]] | None = None
+        self._sample: tuple[int, Sample] | None = None
         self._pinned_at = -1
         self._settled_at = -1
         self._unknown_pins: list[str] = []
@@ -103,7 +105,7 @@ class SessionState:
         Short work runs at once if the lock is free. Other work runs in a thread, and whatever needs
         the lock meanwhile waits for it in another.
         """
-        if is_short and self.lock.acquire(blocking=False):
+        if is_short and self._catalog.is_local and self.lock.acquire(blocking=False):
             try:
                 return work()
             finally:
@@ -126,9 +128,9 @@ class SessionState:
         """Return what the host should know: refused meta-tools, pins that match nothing."""
         with self.lock:
             self.refresh()
-            tools = self.list_visible()
             expected = self.list_unready()
             lost = [pin for pin in self._unknown_pins if pin not in expected]
+            tools = self.list_visible() if lost else ()
             warnings = [str(UnknownPin(pin, list_near_targets(pin, tools))) for pin in lost]
             return warnings if self.prompt.meta_allowed else [META_REFUSED, *warnings]
 
@@ -147,18 +149,61 @@ class SessionState:
         """Tell whether this session sees all tools that a saved program calls; any other it may."""
         program = tool.function
         if not isinstance(program, SavedProgram):
-            return True
+            # A shared catalogue may have a program that this process does not know.
+            return not (tool.server == SAVED_SERVER and "program" in tool.extras)
         called = [self._catalog.get(name) for name in program.calls]
         return all(one is not None and self.policy.sees(one) for one in called)
 
     def list_visible(self) -> Sequence[Tool]:
-        """Return the tools that this session may see, by name."""
+        """Return the tools that this session may see and list, by name; see `Catalog.sample`."""
+        return self.sample().tools
+
+    def sample(self) -> Sample:
+        """Return the tools that this session may see and list, and how many others there are."""
         if self.sees_all:
-            return self._catalog.tools
+            return self._catalog.sample()
         version = self._catalog.version
-        if self._visible is None or self._visible[0] != version:
-            self._visible = (version, tuple(filter(self.sees, self._catalog.tools)))
-        return self._visible[1]
+        if self._sample is None or self._sample[0] != version:
+            whole = self._catalog.sample()
+            tools = tuple(filter(self.sees, whole.tools))
+            self._sample = (version, Sample(tools=tools, more=self._count_more(whole, tools)))
+        return self._sample[1]
+
+    def _count_more(self, whole: Sample, seen: Sequence[Tool]) -> Mapping[str, int]:
+        """Return how many unlisted tools servers have, as far as this session may know that."""
+        if not whole.more:
+            return {}
+        listed = Counter(tool.server for tool in whole.tools)
+        visible = Counter(tool.server for tool in seen)
+        return {
+            server: count
+            for server, count in whole.more.items()
+            if visible[server] == listed[server] and (listed[server] or self._sees_some(server))
+        }
+
+    def _sees_some(self, server: str) -> bool:
+        return self.policy.is_open or self.policy.sees_some(server)
+
+    def _find_visible(self, name: str) -> Tool | None:
+        tool = self._catalog.get(name)
+        return tool if tool is not None and self.sees(tool) else None
+
+    def list_possible(self, targets: Iterable[str]) -> Sequence[Tool]:
+        """Return at least the visible tools that targets may mean, or that are always loaded."""
+        tools = self._catalog.list_possible(targets)
+        if tools is self._catalog.sample().tools:
+            return self.list_visible()
+        return tools if self.sees_all else tuple(filter(self.sees, tools))
+
+    def list_kinds(self, kinds: Collection[str]) -> list[Tool]:
+        """Return the visible tools of some kinds, by name."""
+        return [
+            tool for tool in self._catalog.list_kinds(kinds) if self.sees_all or self.sees(tool)
+        ]
+
+    def find_near(self, name: str) -> list[str]:
+        """Return the names of visible tools that resemble a name."""
+        return self._catalog.find_near(name, None if self.sees_all else self.sees)
 
     def list_for_apps(self) -> list[Tool]:
         """Return the tools that only apps may call, and only if the policy permits it."""
@@ -170,12 +215,12 @@ class SessionState:
         unready = self._catalog.unready
         if not unready or self.policy.is_open:
             return unready
-        with_tools = {tool.server for tool in self._catalog.tools}
-        visible = {tool.server for tool in self.list_visible()}
+        unlisted = self._catalog.unlisted
         return {
             server: state
             for server, state in unready.items()
-            if server in visible or (server not in with_tools and self.policy.sees_some(server))
+            if any(map(self.sees, self._catalog.list_server(server)))
+            or (server in unlisted and self.policy.sees_some(server))
         }
 
     def list_unlisted(self) -> tuple[str, ...]:
@@ -191,8 +236,8 @@ class SessionState:
         """Return the servers of a status whose tools are unknown."""
         unready = self.list_unready().items()
         names = [server for server, state in unready if state.status is status]
-        known = {tool.server for tool in self.list_visible()} if names else set[str]()
-        return [server for server in names if server not in known]
+        unlisted = self._catalog.unlisted if names else ()
+        return [server for server in names if server in unlisted]
 
     @property
     def hides_tools(self) -> bool:
@@ -315,7 +360,7 @@ class SessionState:
     def restrict(self, policy: Policy) -> None:
         """Show and run from now on what another policy allows."""
         self.policy = policy
-        self._visible = None
+        self._sample = None
         self._pinned_at = self._settled_at = -1
         self.refresh()
 
@@ -351,9 +396,16 @@ class SessionState:
         version = self._catalog.version
         if self._settled_at == version:
             return
+        try:
+            self._settle(version)
+        except CatalogUnavailable:
+            self._settled_at = -1  # loaded tools stay what they were
+
+    def _settle(self, version: int) -> None:
         if self._pinned_at != version:
+            targets = (*self.settings.essential, *self.settings.pins, *self.pins)
+            tools = [*self.list_possible(targets), *self.list_for_apps()]
             self._pinned_at = version
-            tools = [*self.list_visible(), *self.list_for_apps()]
             found, self._unknown_pins = find_pinned(tools, self.settings, self.pins)
             for tool in found:
                 self.record.pin(tool, count_definition_tokens(tool))
