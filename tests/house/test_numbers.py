@@ -83,7 +83,7 @@ from toolscout.sessions.session_state import HEARD_SECONDS
 from toolscout.sessions.usage import USAGE_KEPT
 from toolscout.settings import Mode, Settings
 from toolscout.skills.skill import BYTES_LIMIT, FILES_LIMIT
-from toolscout.stores.background import PENDING_BYTES, WAIT_SECONDS
+from toolscout.stores.background import GATHER_SECONDS, PENDING_BYTES, WAIT_SECONDS
 from toolscout.stores.postgres import STATEMENT_SECONDS
 from toolscout.stores.postgres import WAIT_SECONDS as POOL_SECONDS
 from toolscout.tokens import COUNTED_TOOLS
@@ -190,6 +190,7 @@ ROWS: list[tuple[str, str, tuple[object, ...]]] = [
     ("docs/search.md", "counts half after {} days", (HALF_LIFE_SECONDS / 86_400,)),
     ("docs/gateway.md", "after {} seconds the answer is sent", (WAIT_SECONDS,)),
     ("docs/stores.md", "but at most {} seconds", (WAIT_SECONDS,)),
+    ("docs/stores.md", "gathered for up to {} seconds", (GATHER_SECONDS,)),
     ("docs/stores.md", "takes more than {} seconds", (int(STATEMENT_SECONDS),)),
     ("docs/stores.md", "is free for {} seconds", (int(POOL_SECONDS),)),
     ("docs/stores.md", "in memory, up to {} MB", (PENDING_BYTES >> 20,)),
@@ -430,6 +431,7 @@ MEASURED = {
     "docs/benchmarks.md": "# Benchmarks",
     "docs/scale.md": "# Scale",
     "docs/search.md": "## What we tried",
+    "docs/stores.md": "## What a database costs",
 }
 """Headings from which on a page has nothing but results."""
 
