@@ -110,6 +110,10 @@ REFUSALS = {
         "Too many calls wait for the server.",
         "If that happens often, raise `concurrency` of the server or `queue` under [gateway].",
     ),
+    "catalog_unavailable": Refusal(
+        "The database that holds the catalogue did not answer.",
+        "Look at the log for the reason, and see that the database runs.",
+    ),
 }
 """By code: why a call was refused, and what an operator can do about it."""
 

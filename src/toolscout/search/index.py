@@ -261,6 +261,10 @@ class SearchIndex(Protocol):
 
     hints: Hints | None
 
+    def __len__(self) -> int:
+        """Return how many tools can be found."""
+        ...
+
     @property
     def encoder(self) -> Encoder | None:
         """The encoder that turns texts into vectors, if there is one."""
