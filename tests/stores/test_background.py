@@ -294,6 +294,24 @@ def test_changes_that_no_answer_promises_are_written_although_nothing_more_happe
         assert inner.reached.wait(DEADLINE)
 
 
+def test_changes_that_no_answer_promises_are_written_soon_after_the_store_was_down():
+    inner = HeldStore()
+    inner.open.set()
+    inner.fails = True
+    with pytest.MonkeyPatch.context() as patch, closing(BackgroundStore(inner)) as store:
+        patch.setattr(background, "RETRY_SECONDS", 10 * DEADLINE)
+        store.write("session", "a", b"1")
+        store.flush()
+        store.append("usage", b"while it is down")
+        inner.fails = False
+        store.flush()
+        inner.reached.clear()
+
+        store.append("usage", b"afterwards")
+
+        assert inner.reached.wait(DEADLINE)
+
+
 def test_a_promised_value_that_a_later_one_replaces_is_still_waited_for():
     inner = HeldStore()
 

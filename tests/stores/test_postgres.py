@@ -92,7 +92,7 @@ def test_a_lost_connection_is_replaced(postgres_url: str, schema: str):
         store.write("session", "a", b"one")
         with psycopg.connect(postgres_url, autocommit=True) as other:
             other.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE pid <> "
                 "pg_backend_pid() AND backend_type = 'client backend'"
             )
 

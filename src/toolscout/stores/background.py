@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -64,6 +64,9 @@ class BackgroundStore:
         self._is_slow = False
         """Whether somebody has waited in vain since the last batch was written."""
         self._is_gathering = False
+        """Whether the writer waits for further changes, or is about to."""
+        self._is_draining = False
+        """Whether the writer will take what is pending without waiting."""
         self._is_urgent = threading.Event()
         self._is_closed = threading.Event()
         self._reported_at = -REPORT_SECONDS
@@ -136,21 +139,12 @@ class BackgroundStore:
         """Make several changes soon, each of a key in place of the one before."""
         is_urgent = any(map(_is_urgent, changes))
         with self._lock:
-            is_gathering = self._is_gathering
-            self._is_gathering = is_gathering or not is_urgent
             for change in changes:
                 key = _get_key(change)
                 before = self._take(key) if key in self._pending else None
                 self._put(key, _follow(before, change))
             self._drop_oldest()
-        if self._is_failing:
-            return  # it is about to be tried again
-        if is_urgent:
-            self._is_urgent.set()
-            self._writer.submit(self._drain)
-        elif not is_gathering:
-            # To wake the thread for each change would hold up the answer that is next.
-            self._writer.submit(self._gather)
+            self._start_writing(is_urgent=is_urgent)
 
     def expire(self, kind: str, seconds: float) -> int:
         """Delete what was last written longer ago, values and log; return how many there were."""
@@ -176,7 +170,8 @@ class BackgroundStore:
     def flush(self) -> None:
         """Wait until everything is written or the store has failed."""
         if self.pending:
-            self._is_urgent.set()
+            with self._lock:
+                self._is_urgent.set()
             self._writer.submit(self._drain).result()
 
     async def wait_written(self, kind: str, key: str) -> bool:
@@ -248,17 +243,30 @@ class BackgroundStore:
         changes = (self._pending.get(key), self._running.get(key))
         return any(change is not None and _is_urgent(change) for change in changes)
 
+    def _start_writing(self, *, is_urgent: bool) -> None:
+        """Give the writer work, unless it is about to look at what is pending anyway.
+
+        To wake its thread for each change would hold up the answer that is next.
+        """
+        if self._is_gathering and is_urgent:
+            self._is_urgent.set()
+        if self._is_gathering or self._is_draining or self._is_failing:
+            return  # a store that fails is about to be tried again
+        self._is_gathering = not is_urgent
+        self._is_draining = is_urgent
+        self._writer.submit(self._drain if is_urgent else self._gather)
+
     def _gather(self) -> None:
         """Wait for further changes, or for one that somebody waits for, and write."""
-        if self._pending:  # otherwise an urgent change has taken them along
+        if self._pending:  # otherwise they were taken along
             self._is_urgent.wait(GATHER_SECONDS)
         with self._lock:
             self._is_gathering = False
+            self._is_draining = True
         self._drain()
 
     def _drain(self) -> None:
         """Write what is pending, oldest first, until the store fails."""
-        self._is_urgent.clear()
         while batch := self._take_batch():
             try:
                 self._store.write_all(list(batch.values()))
@@ -269,9 +277,8 @@ class BackgroundStore:
                 was_failing = self._is_failing
                 self._running = {}
                 self._is_failing = self._is_slow = False
-                for key in batch:
-                    if not self._is_awaited(key):  # otherwise a newer value is about to be written
-                        self._wake(key)
+                # Otherwise a newer value is about to be written.
+                self._wake([key for key in batch if not self._is_awaited(key)])
             if was_failing:
                 _log.warning("The store can be written to again.")
 
@@ -284,6 +291,9 @@ class BackgroundStore:
                 change = self._take(key)
                 size += _measure(change)
                 self._running[key] = change
+            if not self._running:
+                self._is_draining = False
+                self._is_urgent.clear()
             return dict(self._running)
 
     def _put_back(self, batch: dict[object, Change], error: Exception) -> None:
@@ -293,13 +303,13 @@ class BackgroundStore:
                 _log.warning("The store cannot be written to; changes wait in memory: %s", error)
                 _log.debug("The store failed.", exc_info=error)
             self._is_failing = True
+            self._is_draining = False
             self._running = {}
             later = {key: _follow(batch.get(key), one) for key, one in self._pending.items()}
             self._pending = {key: one for key, one in batch.items() if key not in later} | later
             self._pending_bytes = sum(map(_measure, self._pending.values()))
             self._drop_oldest()
-            for waiting in list(self._waiting):
-                self._wake(waiting)
+            self._wake(list(self._waiting))
         threading.Thread(target=self._retry, name="toolscout-store-retry", daemon=True).start()
 
     def _retry(self) -> None:
@@ -329,10 +339,15 @@ class BackgroundStore:
             )
             self._reported, self._reported_at = self.dropped, now
 
-    def _wake(self, key: object) -> None:
-        for written in self._waiting.pop(key, ()):
+    def _wake(self, keys: Iterable[object]) -> None:
+        """Go on with whoever waits for some keys; to wake an event loop takes a system call."""
+        waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        for key in keys:
+            for written in self._waiting.pop(key, ()):
+                waiting.setdefault(written.get_loop(), []).append(written)
+        for loop, all_written in waiting.items():
             with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-                written.get_loop().call_soon_threadsafe(_finish, written)
+                loop.call_soon_threadsafe(_finish, *all_written)
 
     def _put(self, key: object, change: Change) -> None:
         self._pending[key] = change
@@ -364,6 +379,7 @@ def _measure(change: Change) -> int:
     return CHANGE_BYTES + len(value or b"")
 
 
-def _finish(written: "asyncio.Future[None]") -> None:
-    if not written.done():
-        written.set_result(None)
+def _finish(*futures: "asyncio.Future[None]") -> None:
+    for written in futures:
+        if not written.done():
+            written.set_result(None)
