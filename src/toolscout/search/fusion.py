@@ -9,8 +9,7 @@ would leave ordinary searches without results.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from math import exp, log
-from operator import mul
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,17 +116,13 @@ class Fusion:
         # Summed row by row: a matrix product may round a row differently by its position.
         return np.add.reduce(evidence * self._compute_weights(length, gate), axis=1)
 
-    def predict_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> list[float]:
+    def predict_chances(self, evidence: Doubles, scores: Doubles, rivals: Doubles) -> Doubles:
         """Return how likely each candidate is the wanted one, given the scores of all rivals."""
         constant, slope, *weights = self.calibration
-        level = compute_level(rivals)
-        # For a few candidates, plain numbers are faster than arrays.
-        signals: list[list[float]] = evidence.take(CERTAINTY, axis=1).tolist()
-        odds = [
-            constant + slope * (score - level) + sum(map(mul, weights, row))
-            for score, row in zip(scores.tolist(), signals, strict=True)
-        ]
-        return [1 / (1 + exp(min(-one, 30))) for one in odds]
+        # Summed row by row, as in `score`.
+        odds = np.add.reduce(evidence.take(CERTAINTY, axis=1) * weights, axis=1)
+        odds += slope * (scores - compute_level(rivals)) + constant
+        return 1 / (1 + np.exp(np.minimum(-odds, 30.0)))
 
     def compute_shares(self, evidence: Doubles, length: float, gate: float) -> dict[str, float]:
         """Return each signal group's share of one candidate's score."""

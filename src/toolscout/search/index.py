@@ -567,8 +567,8 @@ def build_result(
 
 
 def _find_nearest(ranking: Ranking) -> float:
-    signal = Signal.MEANING if ranking.evidence[:, Signal.MEANING].any() else Signal.MATCH
-    return float(ranking.evidence[:, signal].max(initial=0.0))
+    meaning, match = ranking.evidence[:, Signal.MEANING], ranking.evidence[:, Signal.MATCH]
+    return float(np.maximum.reduce(meaning if meaning.any() else match, initial=0.0))
 
 
 def list_server_hits(

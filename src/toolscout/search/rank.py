@@ -8,7 +8,7 @@ depend on the others, so that equal catalogues give bit-identical results whatev
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import log, tanh
 from operator import mul
 from typing import NamedTuple, TypeVar, cast
@@ -243,8 +243,9 @@ def fill_lexical(
     np.matmul(worth, has, out=lines[:, None])
     table[Signal.MATCH] /= question.distinct
     table[Signal.NAME : Signal.SERVER + 1] /= state.wholes.take(places, axis=0).T
-    if state.hinted is not None:
-        table[Signal.HINTED] = state.hinted.take(places)
+    is_hinted = state.find_hinted(places)
+    if is_hinted is not None:
+        table[Signal.HINTED] = is_hinted
         hinted = (masks & _HINT) > 0
         counted = rarities * question.counted
         np.matmul(counted, hinted, out=table[Signal.HINT_WORDS])
@@ -380,13 +381,15 @@ class Similarities:
 
     def compare_hints(self, places: NDArray[np.int64]) -> Floats | None:
         """Return the same for the hints, 0 where there is none; None if no place has one."""
-        if self._state.hinted is None:
+        is_hinted = self._state.find_hinted(places)
+        if is_hinted is None:
             return None
+        columns = is_hinted.nonzero()[0]
         whole = np.zeros((len(self._vectors), len(places)), np.float32)
-        for shard, positions, rows in group_by_shard(self._state.shards, places):
+        for shard, positions, rows in group_by_shard(self._state.shards, places.take(columns)):
             if shard.hint_vectors is not None:
                 taken = _take_hint_vectors(shard, rows)
-                whole[:, positions] = compare_vectors(taken, self._vectors)
+                whole[:, columns[positions]] = compare_vectors(taken, self._vectors)
         return whole
 
     def blend(self, found: Floats, hints: Floats, places: NDArray[np.int64]) -> Floats:
@@ -485,6 +488,8 @@ def choose_candidates(
         best_rows = find_best(state, scores, some, also, count=count)
         some = some.take(best_rows)
         found = found.take(best_rows, axis=1)
+        if state.find_hinted(some) is None:
+            hints = None
         if hints is not None:
             hints = hints.take(best_rows, axis=1)
             blended = blended.take(best_rows, axis=1)
@@ -674,7 +679,7 @@ class Ranker:
         if not isinstance(encoder, StaticEncoder) or not words or not tools:
             return False
         # A word that only tools of others have must not make a difference (R77).
-        if ranking.evidence[:, [Signal.MATCH, Signal.HINT_WORDS]].any():
+        if any(ranking.evidence[:, signal].any() for signal in (Signal.MATCH, Signal.HINT_WORDS)):
             return False
         base, slope = NONSENSE_SIMILARITY
         nearest = float(ranking.evidence[:, Signal.MEANING].max(initial=0.0))
@@ -794,7 +799,8 @@ def _predict_chances(
 ) -> list[float]:
     """Return how likely each of some rows is the wanted tool, never more than the row before."""
     found = fusion.predict_chances(table.take(rows, axis=1).T, scores.take(rows), rivals)
-    return [round(chance * 1e6) / 1e6 for chance in accumulate(found, min)]
+    chances: list[float] = (np.rint(np.minimum.accumulate(found) * 1e6) / 1e6).tolist()
+    return chances
 
 
 def _lift_above_opposites(

@@ -638,6 +638,13 @@ class State:
         masks = [shard.hinted for shard in self.shards]
         return np.concatenate(masks) if any(mask.any() for mask in masks) else None
 
+    def find_hinted(self, places: NDArray[np.int64]) -> Mask | None:
+        """Return which of some places have a hint; None if none of them does."""
+        if self.hinted is None:
+            return None
+        found = self.hinted.take(places)
+        return found if np.logical_or.reduce(found) else None
+
     @cached_property
     def blend_scales(self) -> Floats:
         """What makes the sum of a place's two vectors a vector of length one."""
