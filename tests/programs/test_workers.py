@@ -228,6 +228,25 @@ def test_a_cancelled_program_that_computes_does_not_keep_its_process():
     assert asyncio.run(work()) == 42
 
 
+def test_a_cancelled_program_never_ends_the_process_of_the_next_one():
+    async def work() -> list[object]:
+        async with opened() as workers:
+            await start(workers, "1", Host(), workers=2)
+            values: list[object] = []
+            for turns in range(60):
+                task = asyncio.create_task(start(workers, "echo(1)", Host(), workers=2))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                # The process may be given back while the program is cancelled.
+                task.cancel()
+                other = await start(workers, "echo(2); 3", Host(), owner="other", workers=2)
+                values.append(other.value)
+                await asyncio.gather(task, return_exceptions=True)
+            return values
+
+    assert asyncio.run(work()) == [3] * 60
+
+
 EXIT = """
 import asyncio
 from toolscout.programs.workers import Workers

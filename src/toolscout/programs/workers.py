@@ -131,7 +131,8 @@ class Workers:
                 "max_recursion_depth": options.recursion,
                 "max_suspensions": options.calls * LOOKUPS,
             }
-            worker = _Worker(pool.checkout(script_name="program", limits=limits), self._threads)
+            session = pool.checkout(script_name="program", limits=limits)
+            worker = _Worker(monty, session, self._threads)
             run = _Run(monty, worker, options, has_function, answer, is_async=has_await(code))
             try:
                 step = await worker.start(code, inputs=variables or {}, print_callback=printer)
@@ -170,6 +171,8 @@ class Workers:
             self._opening = opening
         if opening is mine:
             return await self._start(monty, options, mine)
+        if opening.done():  # a wrapped future would take two turns of the event loop
+            return opening.result()
         return await asyncio.shield(asyncio.wrap_future(opening))
 
     async def _start(
@@ -222,15 +225,19 @@ class _Worker:
     process when it exits.
     """
 
-    def __init__(self, session: Any, threads: concurrent.futures.Executor) -> None:
+    def __init__(self, monty: Any, session: Any, threads: concurrent.futures.Executor) -> None:
+        self._complete: type = monty.MontyComplete
         self._session = session
+        self._threads = threads
         self._loop = asyncio.get_running_loop()
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None]
         self._work = queue.SimpleQueue()
         self._last: asyncio.Future[Any] | None = None
+        self._lock = threading.Lock()
         self._pid: int | None = None
         self._is_closed = False
-        threads.submit(self._serve)
+        self._is_back = False
+        """Whether the thread gives the process back, or has done so."""
 
     async def start(self, code: str, **parts: Any) -> Any:
         """Wait for a free process and start a program; return where it stops first."""
@@ -239,7 +246,9 @@ class _Worker:
             self._pid = self._session.__enter__().worker_pid
             return None if self._is_closed else self._session.feed_start(code, **parts)
 
-        return await self.do(work)
+        first = self.do(work)
+        self._threads.submit(self._serve)
+        return await first
 
     def do(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Do in the thread what may block, and return its result."""
@@ -250,11 +259,15 @@ class _Worker:
     async def close(self) -> None:
         """Give the process back, or end it if the program still runs in it."""
         self._is_closed = True
+        if self._is_back:
+            self._work.put(None)
+            return
         is_idle = self._last is None or (self._last.done() and not self._last.cancelled())
-        if not is_idle and self._pid is not None:
-            with suppress(OSError):  # it has ended already
-                os.kill(self._pid, signal.SIGTERM)
-        end = self.do(partial(self._session.__exit__, None, None, None))
+        if not is_idle:
+            with self._lock, suppress(OSError):  # it has ended already
+                if self._pid is not None and not self._is_back:
+                    os.kill(self._pid, signal.SIGTERM)
+        end = self.do(self._give_back)
         self._work.put(None)
         if is_idle:
             await end
@@ -264,12 +277,23 @@ class _Worker:
     def _serve(self) -> None:
         while (item := self._work.get()) is not None:
             work, done = item
+            value: Any = None
+            failure: BaseException | None = None
             try:
-                settle = partial(_settle, done, work(), None)
+                value = work()
+                if isinstance(value, self._complete):
+                    self._give_back()
             except BaseException as error:
-                settle = partial(_settle, done, None, error)
+                failure = error
             with suppress(RuntimeError):  # nobody waits any more: the event loop is closed
-                self._loop.call_soon_threadsafe(settle)
+                self._loop.call_soon_threadsafe(_settle, done, value, failure)
+
+    def _give_back(self) -> None:
+        with self._lock:
+            if self._is_back:
+                return
+            self._is_back = True  # from here on, the process may run another program
+        self._session.__exit__(None, None, None)
 
 
 def _settle(done: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:

@@ -6,16 +6,16 @@ it is back, changed ones must be described again. The verbs work on this class; 
 """
 
 import asyncio
-import concurrent.futures
 import contextvars
 import hashlib
 import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from toolscout.calls.results import Results
 from toolscout.catalog import Availability, Sample, Status
@@ -541,23 +541,40 @@ async def run_in_thread(work: Callable[[], _T], thread: KeptThread | None = None
     Not in the event loop's pool: a function that never returns would take a place there for
     good, and would keep the loop from closing, whatever the time-out says.
     """
-    done: concurrent.futures.Future[_T] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
     context = contextvars.copy_context()
 
     def run() -> Callable[[], None]:
         try:
-            return partial(done.set_result, context.run(work))
+            return partial(_tell, loop, done.set_result, context.run(work), done)
         except BaseException as error:
             # A future passes on neither StopIteration nor SystemExit; here both are failures.
             passes = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            return partial(done.set_exception, error if passes else RuntimeError(repr(error)))
+            failure = error if passes else RuntimeError(repr(error))
+            return partial(_tell, loop, done.set_exception, failure, done)
 
     if thread is None:
         _start_thread(lambda: run()())
     else:
         thread.start(run)
-    return await asyncio.wrap_future(done)
+    return await done
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop,
+    settle: Callable[[Any], None],
+    value: object,
+    done: "asyncio.Future[Any]",
+) -> None:
+    """Tell the event loop from a thread how work has ended."""
+
+    def tell() -> None:
+        if not done.done():  # or nobody waits any more
+            settle(value)
+
+    with suppress(RuntimeError):  # the event loop is closed
+        loop.call_soon_threadsafe(tell)
 
 
 def _start_thread(work: Callable[[], None]) -> None:
