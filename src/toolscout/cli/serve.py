@@ -303,7 +303,8 @@ async def _report(gateway: "Gateway", file: Path, profile: str, daemon: "Daemon 
             if is_stale or clients != report["clients"]:
                 is_stale = False
                 now = asyncio.get_running_loop().time()
-                totals = metrics.count_totals()
+                # It counts the tokens of all tools, which can take a second.
+                totals = await asyncio.to_thread(metrics.count_totals)
                 report["clients"] = clients
                 report |= build_status(gateway, totals, now=now, wall=datetime.now(UTC))
                 await asyncio.to_thread(write_private, file, json.dumps(report))
