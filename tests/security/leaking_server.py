@@ -13,6 +13,7 @@ TOOLS = [
         ("short_report", "Return a short report."),
         ("long_report", "Return a long report with many lines."),
         ("failing_report", "Fail to make a report."),
+        ("logged_report", "Return a short report and log a long one."),
     )
 ]
 
@@ -22,7 +23,8 @@ def call(name: str) -> dict[str, Any]:
     sys.stderr.flush()
     if name == "failing_report":
         return {"error": {"code": -32000, "message": f"refused {TOKEN}"}}
-    note = {"level": "info", "data": f"logged {TOKEN}"}
+    data = ["nothing to see here"] * (LINES if name == "logged_report" else 1)
+    note = {"level": "info", "data": [*data, f"logged {TOKEN}"]}
     send({"jsonrpc": "2.0", "method": "notifications/message", "params": note})
     # The message has arrived once a later request is answered.
     send({"jsonrpc": "2.0", "id": "ping", "method": "ping"})

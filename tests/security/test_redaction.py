@@ -85,8 +85,11 @@ def test_what_is_read_later_of_a_long_result_is_redacted_too(leaking: ServerConf
     assert TOKEN not in page
 
 
-def test_a_log_message_for_the_client_is_redacted(leaking: ServerConfig):
-    _, heard, _ = call(replace(leaking, redact=(SecretKind.GITHUB,)), "short_report")
+@pytest.mark.parametrize("tool", ["short_report", "logged_report"])
+def test_a_log_message_for_the_client_is_redacted_even_if_that_takes_longer_than_the_answer(
+    leaking: ServerConfig, tool: str
+):
+    _, heard, _ = call(replace(leaking, redact=(SecretKind.GITHUB,)), tool)
 
     assert TOKEN not in heard
     assert MARK in heard

@@ -205,6 +205,9 @@ class Pool:
                     if server.is_users_own and error.state == Phase.NEEDS_LOGIN:
                         raise _make_login_error(name, principal) from None
                     raise
+                finally:
+                    if relay is not None:
+                        await relay.catch_up()
 
     async def watch(self, name: str, uris: Set[str]) -> frozenset[str]:
         """Watch resources of a server, also after it restarts; return those it agreed to.

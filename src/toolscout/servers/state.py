@@ -310,11 +310,11 @@ class CallSlot:
         """Forget the clock of the call."""
         self._clock = None
 
-    def wrap_relay(self, relay: Relay | None) -> Relay | None:
+    def wrap_relay(self, relay: Relay | None) -> "RestingRelay | None":
         """Return a relay that lets the call rest while it asks a question."""
         if relay is None:
             return None
-        return _RestingRelay(relay, self, self._server.config.redact)
+        return RestingRelay(relay, self, self._server.config.redact)
 
     @asynccontextmanager
     async def pause(self) -> AsyncGenerator[None]:
@@ -375,30 +375,40 @@ class _Limit:
         return await self._clock.__aexit__(*error)
 
 
-class _RestingRelay:
+class RestingRelay:
     """A relay whose questions let the call rest, and whose messages hold no secrets."""
 
     def __init__(self, relay: Relay, slot: CallSlot, kinds: tuple[SecretKind, ...]) -> None:
         self._relay = relay
         self._slot = slot
         self._kinds = kinds
+        self._redacting = asyncio.Lock()
+        """Lets messages through one by one, in the order in which they came."""
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        if message and self._kinds:
-            message = await asyncio.to_thread(redact_json, message, self._kinds)
+        message = await self._redact(message) if message else message
         await self._relay.report_progress(progress, total, message)
 
     async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        if self._kinds:
-            data = await asyncio.to_thread(redact_json, params.data, self._kinds)
-            params = params.model_copy(update={"data": data})
-        await self._relay.log(params)
+        data = await self._redact(params.data)
+        await self._relay.log(params.model_copy(update={"data": data}))
 
     async def ask(self, request: types.InputRequest) -> Any:
         async with self._slot.pause():
             return await self._relay.ask(request)
+
+    async def catch_up(self) -> None:
+        """Wait for the messages that came before: after its answer, a client hears no others."""
+        async with self._redacting:
+            pass
+
+    async def _redact(self, value: Any) -> Any:
+        if not self._kinds:
+            return value
+        async with self._redacting:
+            return await asyncio.to_thread(redact_json, value, self._kinds)
 
 
 class WatchedResources:
