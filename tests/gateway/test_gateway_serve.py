@@ -14,9 +14,17 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+import mcp_types as types
 import pytest
 from click.testing import CliRunner
 from mcp.client import Client
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gateway.fleet import (
     BERLIN,
@@ -266,7 +274,7 @@ def test_nothing_but_messages_goes_to_stdout(tmp_path: Path):
     assert done.returncode == 0
 
 
-HANDSHAKE = {
+HANDSHAKE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
@@ -276,6 +284,41 @@ HANDSHAKE = {
         "clientInfo": {"name": "test", "version": "1"},
     },
 }
+
+
+def test_a_client_without_a_handshake_gets_whole_answers_and_clear_errors(tmp_path: Path):
+    config = configuration(tmp_path, {})
+    command = [sys.executable, "-m", "toolscout", "serve", "--config", str(config), "--no-daemon"]
+    envelope = {
+        PROTOCOL_VERSION_META_KEY: MODERN_PROTOCOL_VERSIONS[-1],
+        CLIENT_INFO_META_KEY: {"name": "test", "version": "1"},
+        CLIENT_CAPABILITIES_META_KEY: {},
+    }
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as gateway:
+        assert gateway.stdin and gateway.stdout
+
+        def ask(method: str, **params: object) -> dict[str, Any]:
+            message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            assert gateway.stdin and gateway.stdout
+            gateway.stdin.write(json.dumps(message).encode() + b"\n")
+            gateway.stdin.flush()
+            return json.loads(gateway.stdout.readline())
+
+        found = ask("tools/call", name="tool_search", arguments=SEARCHED, _meta=envelope)
+        text = ask("tools/call", name="tool_search", arguments=json.dumps(SEARCHED), _meta=envelope)
+        wrong = ask("tools/call", name="tool_search", arguments=[1], _meta=envelope)
+        hello = ask("initialize", **HANDSHAKE["params"])
+        gateway.stdin.close()
+        gateway.wait(DEADLINE_SECONDS)
+
+    assert found["result"]["resultType"] == "complete"
+    assert found["result"]["_meta"][SERVER_INFO_META_KEY]["name"] == "toolscout"
+    assert found["result"]["_meta"]["toolscout/code"] == "empty_catalog"
+    assert text["result"] == found["result"]
+    assert wrong["error"]["code"] == types.INVALID_PARAMS
+    assert hello["error"]["code"] == types.UNSUPPORTED_PROTOCOL_VERSION
+    assert hello["error"]["data"]["supported"] == list(MODERN_PROTOCOL_VERSIONS)
 
 
 def test_a_gateway_whose_client_dies_with_an_answer_unread_ends(tmp_path: Path):

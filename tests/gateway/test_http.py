@@ -307,6 +307,8 @@ def test_errors_say_what_to_do(empty: Served):
 
 
 def test_probes_need_neither_name_nor_token(guarded: Served):
+    guarded.gateway.store.flush()  # what the start has changed
+
     alive = get(guarded, "/healthz", Host="10.1.2.3:8765")
     ready = get(guarded, "/readyz", Host="10.1.2.3:8765")
 
@@ -326,6 +328,7 @@ def test_probes_need_neither_name_nor_token(guarded: Served):
 
 def test_a_gateway_is_not_ready_while_a_server_is_unknown():
     with served(HANGING) as running:
+        running.gateway.store.flush()  # what the start has changed
         answer = get(running, "/readyz")
 
     assert answer.status_code == 503

@@ -10,7 +10,13 @@ import pytest
 
 from serving import eventually
 from toolscout.gateway import shims
-from toolscout.gateway.shims import ANSWER, BUFFER_BYTES, BufferedTransport, StreamedAnswer
+from toolscout.gateway.shims import (
+    ANSWER,
+    BUFFER_BYTES,
+    BufferedTransport,
+    StreamedAnswer,
+    hold_head,
+)
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n", b"body"
 
@@ -199,3 +205,23 @@ def test_a_message_that_comes_after_the_answer_is_refused():
         return exchange
 
     assert b"late" not in asyncio.run(call()).body
+
+
+def test_the_head_of_an_answer_goes_out_with_the_first_part_of_its_body():
+    """A load balancer can tell the client so if the gateway is killed before there is any."""
+
+    async def answer() -> list[list[str]]:
+        sent: list[str] = []
+        seen: list[list[str]] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+
+        hold = hold_head(send)
+        for kind in ("start", "body", "body"):
+            await hold({"type": f"http.response.{kind}", "status": 200, "body": b"x"})
+            seen.append(list(sent))
+        return seen
+
+    start, body = "http.response.start", "http.response.body"
+    assert asyncio.run(answer()) == [[], [start, body], [start, body, body]]

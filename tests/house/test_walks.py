@@ -67,11 +67,9 @@ AFTER_A_LIST_CHANGE = frozenset(
         "BackgroundStore._gather",
         "CatalogUpdater._report_changes",
         "CatalogUpdater._save",
-        "Resources._on_change",
     }
 )
-"""Storing the list for the next run, reporting what changed, and noting whose addresses are where,
-which nobody waits for."""
+"""Storing the list for the next run and reporting what changed, which nobody waits for."""
 BACKGROUND = frozenset(
     {
         "AuditRecord._write_soon",
@@ -98,6 +96,7 @@ BACKGROUND = frozenset(
         "StoppableApp.__call__.<locals>.track",
         "_HttpGateway._end_expired",
         "_HttpGateway._watch",
+        "hold_head.<locals>.send_later",
         "serve_http",
     }
 )

@@ -4,7 +4,7 @@ The same handlers serve both protocol eras. They leave every decision to `Gatewa
 `build_server` tell whose session a request belongs to.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import open_stdio
 from toolscout.gateway.logs import CURRENT_REQUEST
 from toolscout.gateway.middleware import ANONYMOUS, Principal
-from toolscout.gateway.shims import OptionalSpans, serve_streams
+from toolscout.gateway.shims import ImmediateAnswers, OptionalSpans, serve_streams
 from toolscout.gateway.subscriptions import SessionOf
 from toolscout.gateway.tasks import TaskParams, TaskUpdateParams
 from toolscout.names import to_one_line
@@ -34,6 +34,7 @@ from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE
 from toolscout.servers.mcp import APPS, SKILLS, TASKS
 from toolscout.sessions.metatools import INSTRUCTIONS, to_object
 from toolscout.sessions.session import Session
+from toolscout.tools import Tool
 
 LIST_SECONDS = 60
 CLIENT_CHARS = 80
@@ -69,8 +70,12 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         grows = gateway.has_growing_list(context)
         declared = context.session.client_capabilities
         has_apps = declared is not None and APPS in (declared.extensions or ())
-        list_ = partial(gateway.list_tools, session, grows=grows, has_apps=has_apps)
-        definitions = await session.run_locked(list_, is_short=is_short)
+
+        def list_() -> tuple[list[Json], Sequence[Tool]]:
+            definitions = gateway.list_tools(session, grows=grows, has_apps=has_apps)
+            return definitions, session.list_visible()
+
+        definitions, visible = await session.run_locked(list_, is_short=is_short)
         if context.request is None:  # over HTTP, the SDK also lists tools for itself
             gateway.events.emit(
                 Listed(
@@ -78,14 +83,15 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
                     principal=ANONYMOUS.name,
                     version=gateway.catalog.version,
                     definitions=definitions,
-                    tools=session.list_visible(),
+                    tools=visible,
                 )
             )
         return {"tools": definitions}
 
     def list_entries(key: str, kind: str) -> _Answer:
         async def answer(session: Session, context: Context, params: Any) -> Json:
-            return {key: resources.list_entries(session, kind)}
+            list_ = partial(resources.list_entries, session, kind)
+            return {key: await session.run_locked(list_)}
 
         return answer
 
@@ -146,13 +152,14 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
     # A resource may change at any time, and the server's own hint may be out of date.
     hints: dict[CacheableMethod, CacheHint] = dict.fromkeys(CACHED, listed)
     hints["resources/read"] = CacheHint(ttl_ms=0)
+    call_tool = handle(gateway.call)
     server = _Server(
         "toolscout",
         version=version("toolscout"),
         instructions=INSTRUCTIONS if has_search else None,
         cache_hints=hints,
         on_list_tools=handle(list_tools),
-        on_call_tool=handle(gateway.call),
+        on_call_tool=call_tool,
         on_list_resources=handle(list_entries("resources", RESOURCE)),
         on_list_resource_templates=handle(list_entries("resourceTemplates", TEMPLATE)),
         on_read_resource=handle(read_resource),
@@ -178,7 +185,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         server.add_request_handler("tasks/update", TaskUpdateParams, handle(gateway.update_task))
         server.add_request_handler(CANCEL_TASK, TaskParams, handle(gateway.cancel_task))
     server.middleware[:] = [OptionalSpans(spans) for spans in server.middleware]
-    server.middleware.append(_read_json_text)
+    server.middleware += [_read_json_text, ImmediateAnswers(server, call_tool)]
     return server
 
 
