@@ -24,6 +24,7 @@ from toolscout.tools import Tool
 _log = logging.getLogger(__name__)
 
 RESERVED_NAMES = frozenset({"tool_search", "tool_describe", "tool_call", "tool_run"})
+TOOL_KIND = "tool"
 INTERNAL_KIND = "internal"
 """Tools of this kind are for the host only and are never catalogued (R88)."""
 LARGE_CHANGE = 50
@@ -194,6 +195,10 @@ class Catalog:
         """Return the tool of an exposed name."""
         return self._tools.get(name)
 
+    def get_known(self, name: str) -> Tool | None:
+        """Return the tool of an exposed name if that takes no longer than to look in memory."""
+        return self.get(name)
+
     def get_held(self, name: str) -> Tool | None:
         """Return the tool of an exposed name that nobody may use before a person approves it."""
         with self._lock:
@@ -240,6 +245,15 @@ class Catalog:
     def list_kinds(self, kinds: Collection[str]) -> Sequence[Tool]:
         """Return the tools of some kinds, by name."""
         return [tool for tool in self.tools if tool.kind in kinds]
+
+    def find_owners(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return the servers of those tools of some exposed names that exist, by name."""
+        found = ((name, self._tools.get(name)) for name in names)
+        return {name: tool.server for name, tool in found if tool is not None}
+
+    def count_tools(self) -> Counter[str]:
+        """Return how many tools each server has; resources, prompts and skills do not count."""
+        return Counter(tool.server for tool in self.tools if tool.kind == TOOL_KIND)
 
     def find_near(self, name: str, sees: Callable[[Tool], bool] | None = None) -> list[str]:
         """Return the names of up to three visible tools that resemble a name."""

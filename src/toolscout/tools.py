@@ -37,6 +37,9 @@ CONTEXT_KINDS = frozenset({"resource", "template", "prompt"})
 """Kinds of what MCP servers offer besides tools."""
 ALWAYS_LOAD = "anthropic/alwaysLoad"
 SEARCH_HINT = "anthropic/searchHint"
+APP_KEYS = ("ui", "ui/resourceUri", "openai/outputTemplate")
+"""Metadata that names the app of a tool: as MCP Apps has it, and in two earlier forms."""
+APP_URI = "resourceUri"
 PASSED_MEMBERS = ("annotations", "_meta", "icons")
 """Extras that MCP defines and that a client of a gateway gets with the definition."""
 
@@ -274,6 +277,12 @@ class Tool:
         ui: object = meta.get("ui") if _is_mapping(meta) else None
         visibility: object = ui.get("visibility") if _is_mapping(ui) else None
         return schemas.is_list(visibility) and bool(visibility) and "model" not in visibility
+
+    @property
+    def app(self) -> Json:
+        """The metadata that names its app, empty if it has none."""
+        meta: object = self.extras.get("_meta")
+        return {k: meta[k] for k in APP_KEYS if k in meta} if is_object(meta) else {}
 
     @property
     def is_context(self) -> bool:

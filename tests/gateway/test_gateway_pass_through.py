@@ -387,6 +387,22 @@ def test_an_address_is_whole_again_when_the_other_server_has_gone():
     assert after == ["skill://art/SKILL.md", "ui://art/secret.html"]
 
 
+def test_an_address_stays_the_same_when_the_gateway_starts_again():
+    store = MemoryStore()
+    config = Config(servers=(gallery("art", "art"),))
+
+    async def list_addresses() -> list[str]:
+        async with asyncio.timeout(DEADLINE_SECONDS), Gateway(config, store) as opened:
+            await eventually(lambda: opened.catalog.get("art__show"))
+            rows = opened.resources.list_entries(opened.open_session("ann"), "resource")
+            return [row["uri"] for row in rows]
+
+    first = asyncio.run(list_addresses())
+
+    assert first == ["skill://art/SKILL.md", "ui://art/secret.html"]
+    assert asyncio.run(list_addresses()) == first
+
+
 def test_a_denied_resource_is_not_read_by_any_address_that_keeps_its_scheme():
     server = gallery("art", "art", deny=("secret",))
 

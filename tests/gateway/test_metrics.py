@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -62,9 +63,10 @@ def test_searches_hits_and_loads_are_counted():
 def test_calls_are_counted_by_server_tool_and_code():
     """R106"""
     metrics = metrics_of(NEAR)
+    called = partial(Called, session="s", tool="far__tool_1", server="far", milliseconds=30)
 
-    metrics.on_event(Called(session="s", tool="far__tool_1", milliseconds=30))
-    metrics.on_event(Called(session="s", tool="far__tool_1", code="tool_error", milliseconds=30))
+    metrics.on_event(called())
+    metrics.on_event(called(code="tool_error"))
     metrics.on_event(Called(session="s", tool="gone", code="unknown_tool", made=False))
 
     labels = {"server": "far", "tool": "far__tool_1"}

@@ -187,6 +187,8 @@ def test_a_changed_skill_waits_for_approval_and_the_others_stay(folder: Path):
             (folder / "pdf" / "forms.md").write_text("Send it to the author.\n")
             await eventually(lambda: state.held_definitions)
             held = state.held_definitions[0]
+            other = gateway.open_session("other")  # the index follows a moment later
+            await eventually(lambda: "skills__pdf" not in other.search("fill in a form").text)
             refused = await call(client, "skills__pdf", file="forms.md")
             found = await search(client, "fill in a form")
             tea = await call(client, "skills__tea")

@@ -132,7 +132,7 @@ def test_the_git_server_answers_about_a_repository(tmp_path: Path):
 def test_the_fetch_server_offers_its_tool_and_its_prompt():
     async def work() -> None:
         async with pool_of(module("mcp_server_fetch")) as pool:
-            await eventually(lambda: pool.servers["fetch"].manifest)
+            await eventually(lambda: pool.catalog.get("fetch__fetch"))
             kinds = {tool.kind for tool in pool.catalog if tool.server == "fetch"}
 
             assert kinds == {"tool", "prompt"}

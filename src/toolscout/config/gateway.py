@@ -64,6 +64,13 @@ class GatewayMode(StrEnum):
     """All tools while they are few, otherwise the meta-tools."""
 
 
+class IndexPlace(StrEnum):
+    """Where the tools and their search index are."""
+
+    MEMORY = "memory"
+    POSTGRES = "postgres"
+
+
 class LogFormat(StrEnum):
     """How a log line looks."""
 
@@ -398,6 +405,14 @@ class GatewayConfig(Options):
         "Maximum number of connections to that database, not counting one that listens.",
         needs_restart=True,
     )
+    index: IndexPlace = declare(
+        IndexPlace.MEMORY,
+        check_choice(IndexPlace),
+        "Where the tools and their search index are: in the memory of each gateway, or in the "
+        "database of `store`, for [more tools than memory "
+        "holds](scale.md#catalogues-larger-than-memory).",
+        needs_restart=True,
+    )
     login_keys: tuple[str, ...] = declare(
         (),
         TEXTS,
@@ -529,6 +544,9 @@ class GatewayConfig(Options):
 
     def __post_init__(self) -> None:
         Options.__post_init__(self)
+        if self.index is IndexPlace.POSTGRES and not self.store:
+            remedy = 'Add store = "postgresql://…", or remove index.'
+            raise InvalidConfig("index", "needs a database, but there is no store", remedy=remedy)
         named = {join_keys("tokens", name, "profile"): t.profile for name, t in self.tokens.items()}
         for name, issuer in self.issuers.items():
             for profile in (issuer.profile, *issuer.profiles.values()):

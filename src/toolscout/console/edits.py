@@ -121,7 +121,7 @@ class ConfigEdits:
 
     def _find_manifest(self, server: ServerConfig) -> Manifest:
         live = self._gateway.pool.servers.get(server.name)
-        if live is not None and live.manifest is not None:
+        if live is not None and live.manifest is not None and not live.manifest.whole:
             return live.manifest
         return read_stored_manifest(self._gateway.store, server) or Manifest()
 

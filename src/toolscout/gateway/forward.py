@@ -74,7 +74,7 @@ from toolscout.sessions.texts import (
     USER_DECLINED,
 )
 from toolscout.skills.skill import SKILL, find_file, render_read, verify_read
-from toolscout.tools import Tool
+from toolscout.tools import APP_KEYS, APP_URI, Tool
 
 Context = ServerRequestContext[Any, Any]
 
@@ -87,9 +87,6 @@ UNREAD_MAX = 16
 APPROVAL = "approval"
 """The key of the question whether a call may be made."""
 CLIENT_USER = "the client's user"
-APP_KEYS = ("ui", "ui/resourceUri", "openai/outputTemplate")
-"""Metadata that names the app of a tool: as MCP Apps has it, and in two earlier forms."""
-APP_URI = "resourceUri"
 LINKS_LIMIT = 100
 """Resources in a cut result whose addresses are kept."""
 CANCEL_SECONDS = 5.0
@@ -188,7 +185,7 @@ class ForwardedCall:
                 self.raw = None
                 raise CallFailed(tool.name, CALL_ALONE)
             return {"content": []}  # there is no result yet that could be cut or paged
-        app = pick_app(tool)
+        app = tool.app
         if app and method == "tools/call":
             # A client that calls it through `tool_call` has not seen its definition.
             app = _rewrite_meta(app, partial(self._to_address, tool.server))
@@ -428,7 +425,7 @@ class ForwardedCall:
         """Raise `ToolHeld` if the definition of the tool has changed while the call waited."""
         tool = self._tool
         if tool is not None and self._pool.catalog.get_held(tool.name) is not None:
-            known = self._pool.catalog.get(tool.name)
+            known = self._pool.catalog.get_known(tool.name)
             if known is None or known.fingerprint != tool.fingerprint:
                 raise ToolHeld(tool.name)
 
@@ -682,11 +679,6 @@ _REWRITES = {"content": _rewrite_block, "contents": _rewrite_link, "messages": _
 def _read_meta(members: Json) -> Json:
     meta = members.get("_meta")
     return meta if is_object(meta) else {}
-
-
-def pick_app(tool: Tool) -> Json:
-    """Return the metadata that names the app of a tool."""
-    return {key: value for key, value in _read_meta(tool.extras).items() if key in APP_KEYS}
 
 
 def _build_request(tool: Tool, arguments: Json) -> tuple[str, Json]:

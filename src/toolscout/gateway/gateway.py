@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import mcp_types as types
@@ -26,7 +26,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from toolscout.catalog import Catalog
 from toolscout.config.file import Config
-from toolscout.config.gateway import CallerRules, GatewayConfig, GatewayMode, Profile
+from toolscout.config.gateway import (
+    CallerRules,
+    GatewayConfig,
+    GatewayMode,
+    IndexPlace,
+    Profile,
+)
 from toolscout.config.redaction import SecretKind, redact_text
 from toolscout.config.secrets import SecretMask
 from toolscout.dialects import Dialect, to_definition
@@ -74,7 +80,7 @@ from toolscout.gateway.tasks import (
     TaskUpdateParams,
     Work,
 )
-from toolscout.hints.hints import HINTS_KIND
+from toolscout.hints.hints import HINTS_KIND, Hints
 from toolscout.hints.requests import WriteRequests
 from toolscout.lint.scanner import find_attack
 from toolscout.names import make_exposed_name
@@ -127,6 +133,9 @@ from toolscout.stores.store import Store
 from toolscout.tokens import count_tokens
 from toolscout.tools import Effect, Tool
 
+if TYPE_CHECKING:
+    from toolscout.search.postgres import PostgresIndex
+
 NEWS_SECONDS = 15.0
 """How often a gateway reads what others with the same store have learned."""
 SEPARATORS = ("__", ".", "/", ":")
@@ -138,6 +147,8 @@ REFRESH_SECONDS = 1.0
 CONFIGURATION_KIND = "configuration"
 KEPT_DAYS = {USAGE_KIND: 365, CONFIGURATION_KIND: 1}
 """How long what gateways tell each other is kept, in days."""
+UNUSED_INDEX_DAYS = 7
+"""After this time, the index of gateways with another configuration or version is dropped."""
 FOLLOWED_KINDS = frozenset({USAGE_KIND, HINTS_KIND, CONFIGURATION_KIND})
 HINTS_LOOK_SECONDS = 1.0
 """How often the gateway looks for hints that somebody has changed or wants in another process."""
@@ -198,7 +209,9 @@ class Gateway:
         self._secrets = set(config.list_secrets())
         self._mask = SecretMask(self._secrets)
         self._audit = self._open_audit() if config.gateway.audit else None
-        self.catalog = Catalog()
+        settings = _build_settings(config)
+        hints = Hints.from_settings(settings, self.store)
+        self.catalog, self._stored_index = _open_catalog(config, hints)
         self.encrypted_logins = EncryptedLogins(
             self.store,
             config.gateway.resolve_login_keys(),
@@ -245,9 +258,11 @@ class Gateway:
         self.subscriptions = Subscriptions(config, self.pool, self.resources)
         self.scout = Scout(
             self.catalog,
-            settings=_build_settings(config),
+            settings=settings,
             policy=policy,
             store=self.store,
+            index=self._stored_index,
+            hints=hints,
             events=self.events,
             defer=_run_afterwards,
         )
@@ -281,6 +296,7 @@ class Gateway:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
         await self.pool.__aexit__(*error)
+        self.catalog.close()
         if self._audit is not None:
             await self.store.run_in_thread(self._audit.close)
         self.store.write(CONFIGURATION_KIND, self._id, None)
@@ -402,13 +418,16 @@ class Gateway:
             if self._audit is not None:
                 remove = partial(self._audit.remove_old, self.config.gateway.audit_days)
                 await self._follow(remove)
+            if self._stored_index is not None:
+                await self._follow(partial(self._stored_index.drop_unused, UNUSED_INDEX_DAYS))
             for kind, days in KEPT_DAYS.items():
                 await self._follow(partial(self.store.expire, kind, days * DAY_SECONDS))
             await asyncio.sleep(DAY_SECONDS)
 
     async def _watch_programs(self) -> None:
         """Offer the saved programs that somebody has approved, unless a lock says what is used."""
-        published: list[str] = []
+        # Those of an earlier run may be in a database.
+        published = None if SAVED_SERVER in self.catalog.servers else list[str]()
         while not self._is_locked:
             try:
                 wants = self.config.sessions.programs.enabled
@@ -454,6 +473,12 @@ class Gateway:
         self._secrets.update(await asyncio.to_thread(config.list_secrets))
         self._mask.update(self._secrets)
         before = self.config
+        if not self.catalog.is_local and name_catalog(before) != name_catalog(config):
+            config = replace(config, servers=before.servers)
+            _log.warning(
+                "[servers] changed; restart the gateway to use them, because its index is in a "
+                "database."
+            )
         self.config = after = replace(
             config,
             gateway=_keep_started(before.gateway, config.gateway),
@@ -651,7 +676,8 @@ class Gateway:
         if find_meta_tool(self.catalog, asked) == RUN:
             return await self._run_program(session, context, params, task)
         if has_variants:
-            error = self._check_variant(session, context, name, arguments)
+            check = partial(self._check_variant, session, context, name, arguments)
+            error = await session.run_locked(check)
             if error is not None:
                 return result_from_reply(_refuse(session, error))
         name = asked
@@ -785,7 +811,8 @@ class Gateway:
         async def make(call: CallRequest, forward: ForwardedCall, sharing: int) -> Reply:
             nonlocal done
             given = call.to_json()
-            error = self._check_variant(session, context, variant, given) if variant else None
+            check = partial(self._check_variant, session, context, variant, given)
+            error = await session.run_locked(check) if variant else None
             if error is not None:
                 reply = _refuse(session, error)
             else:
@@ -958,6 +985,30 @@ def compute_version(config: Config) -> str:
     servers = [replace(server, withheld=frozenset()) for server in config.servers]
     text = repr((servers, gateway, config.sessions))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def name_catalog(config: Config) -> str:
+    """Return a digest of all options of the servers of a configuration.
+
+    Gateways whose servers differ may list other tools, so they must not share an index.
+    """
+    servers = [replace(server, withheld=frozenset()) for server in config.servers]
+    text = repr(sorted(servers, key=lambda server: server.name))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _open_catalog(config: Config, hints: Hints | None) -> tuple[Catalog, "PostgresIndex | None"]:
+    """Return the catalogue that a configuration asks for, and its index if it is not in memory."""
+    if config.gateway.index is IndexPlace.MEMORY:
+        return Catalog(), None
+    from toolscout.search.postgres import name_schema
+    from toolscout.search.postgres_catalog import PostgresCatalog
+
+    encoder = config.sessions.encoder.value
+    schema = name_schema(encoder, name_catalog(config))
+    url = config.gateway.resolve_store()
+    catalog = PostgresCatalog(url, schema=schema, encoder=encoder, hints=hints)
+    return catalog, catalog.index
 
 
 def _build_settings(config: Config) -> Settings:

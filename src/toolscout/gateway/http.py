@@ -454,13 +454,14 @@ class _HttpGateway:
             return  # before some calls the SDK lists the tools for itself
         client, principal = identify_client(ctx)
         session = await self._open_session(client, principal)
+        visible = await session.run_locked(session.list_visible)
         self._gateway.events.emit(
             Listed(
                 session=client,
                 principal=principal.name,
                 version=self._gateway.catalog.version,
                 definitions=definitions,
-                tools=session.list_visible(),
+                tools=visible,
             )
         )
 

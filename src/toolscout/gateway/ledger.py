@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
+from toolscout.catalog import TOOL_KIND
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.middleware import ANONYMOUS
 from toolscout.schemas import Json
@@ -249,7 +250,7 @@ def count_listed_tokens(definition: Json) -> int:
 def _count_by_server(tools: Sequence[Tool]) -> dict[str, int]:
     by_server: defaultdict[str, list[Tool]] = defaultdict(list)
     for tool in tools:
-        if tool.kind == "tool":
+        if tool.kind == TOOL_KIND:
             by_server[tool.server].append(tool)
     return {server: count_all_definition_tokens(group) for server, group in by_server.items()}
 

@@ -6,7 +6,6 @@ labels hold only names of servers and tools, and reply codes (R108). `build_read
 """
 
 import asyncio
-import collections
 import platform
 import threading
 from collections.abc import Iterable
@@ -28,7 +27,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from toolscout.gateway.gateway import Gateway
 from toolscout.schemas import Json
 from toolscout.servers.diagnosis import choose_error_lines
-from toolscout.servers.manifest import TOOL
 from toolscout.servers.state import Phase, ServerState
 from toolscout.sessions.events import Answered, Called, Described, Event, Ran, Searched
 
@@ -106,8 +104,7 @@ class Metrics:
             case Described():
                 self._describes.labels(event.code).inc()
             case Called(made=True):
-                tool = self._gateway.catalog.get(event.tool)
-                server = tool.server if tool is not None else ""
+                server = event.server
                 self._calls.labels(server, self._label(event.tool), event.code).inc()
                 self._call_seconds.labels(server).observe(event.milliseconds / 1e3)
             case Called():
@@ -172,7 +169,7 @@ class Metrics:
         # The net can fall, so it is a gauge and not a counter.
         net = "Definition tokens less listed and reply tokens."
         yield GaugeMetricFamily("toolscout_tokens_not_sent", net, value=total.net)
-        tools = sum(tool.kind == TOOL for tool in self._gateway.catalog.tools)
+        tools = self._gateway.catalog.count_tools().total()
         yield GaugeMetricFamily("toolscout_tools", "Tools in the catalogue.", value=tools)
         store = self._gateway.store
         text = "Changes that are not stored yet."
@@ -222,14 +219,13 @@ def build_readiness(gateway: Gateway, *, now: float) -> Json:
         "servers": len(members),
         "pending": len(pending),
         "failed": sum(member.phase is Phase.FAILED for member in members),
-        "tools": sum(tool.kind == TOOL for tool in gateway.catalog.tools),
+        "tools": gateway.catalog.count_tools().total(),
     }
 
 
 def build_status(gateway: Gateway, totals: Json, *, now: float, wall: datetime) -> Json:
     """Return all servers and totals; `now` is the event loop's time and `wall` the date."""
-    listed = [tool for tool in gateway.catalog.tools if tool.kind == TOOL]
-    tools = collections.Counter(tool.server for tool in listed)
+    tools = gateway.catalog.count_tools()
     members = gateway.pool.servers
     return {
         "ready": build_readiness(gateway, now=now)["ready"],

@@ -9,22 +9,25 @@ is not known whose the place is, the address is `ui://toolscout/SERVER/…`: no 
 another by announcing the other's address.
 """
 
-import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache, partial
-from urllib.parse import unquote
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
-from toolscout.catalog import Change
 from toolscout.config.servers import EVERYTHING, Transport
 from toolscout.errors import InvalidTool, ModelError, ToolscoutError
-from toolscout.gateway.forward import APP_URI, ForwardedCall, pick_app
+from toolscout.gateway.forward import ForwardedCall
 from toolscout.names import find_near_names, to_one_line
-from toolscout.schemas import Json, clean_texts, is_object
+from toolscout.schemas import Json, clean_texts
+from toolscout.servers.listings import (
+    OWN_PLACE,
+    decode_uri,
+    find_kept_scheme,
+    find_place,
+    list_kept_uris,
+)
 from toolscout.servers.manifest import PROMPT, RESOURCE, TEMPLATE, TOOL, Manifest
 from toolscout.servers.pool import Pool
 from toolscout.servers.state import Caller
@@ -34,14 +37,9 @@ from toolscout.tokens import count_skill_tokens
 from toolscout.tools import Effect, Tool
 
 SCHEME = "toolscout://"
-KEPT_SCHEMES = ("ui://", "skill://")
-OWN_PLACE = "toolscout"
 SHOWN_CHARS = 200
 LONGEST_URI = 8_000
 """Longer addresses are those of no resource: what a client subscribes to is kept."""
-DECODED_TIMES = 3
-"""How often a server may decode a URI."""
-_PLACE_END = re.compile(r"[/\\?#]")
 
 _KEYS = {RESOURCE: ("uri", "uri"), TEMPLATE: ("uriTemplate",) * 2, PROMPT: ("name", "prompt")}
 """The members that identify an entry: in the server's definition, and in a tool's extras."""
@@ -57,11 +55,6 @@ class Resources:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._announced: Counter[tuple[str, str]] = Counter()
-        """How many entries of a server have addresses in a place, by place and server."""
-        self._owners: dict[str, frozenset[str]] = {}
-        """The servers that have addresses in a place."""
-        pool.catalog.subscribe(self._on_change)
 
     def list_entries(self, session: Session, kind: str) -> list[Json]:
         """Return the resources, templates or prompts that a session may see."""
@@ -77,7 +70,7 @@ class Resources:
         Those are all that a session may see, or the pinned ones if a client that put all names and
         descriptions into every prompt would need more tokens.
         """
-        skills = [tool for tool in session.list_visible() if tool.kind == SKILL]
+        skills = session.list_kinds(SKILL)
         if count_skill_tokens(skills) > most_tokens:
             skills = [tool for tool in skills if tool.name in session.pinned]
         entries = [self._to_gateway_entry(tool) for tool in skills if _is_served(tool)]
@@ -86,9 +79,8 @@ class Resources:
     def get_skill(self, session: Session, uri: str) -> Json:
         """Return the entry of a skill by the address of its `SKILL.md`, or raise `MCPError`."""
         server, own = self._split_uri(uri) if len(uri) <= LONGEST_URI else ("", uri)
-        for tool in session.list_visible():
-            is_meant = tool.kind == SKILL and tool.server == server
-            if is_meant and tool.extras[SKILL]["uri"] == own and _is_served(tool):
+        for tool in session.list_kinds(SKILL):
+            if tool.server == server and tool.extras[SKILL]["uri"] == own and _is_served(tool):
                 return self._to_gateway_entry(tool)
         text = f"No skill {to_one_line(uri, SHOWN_CHARS)!r}. Use an address that skills/list shows."
         raise MCPError(code=types.INVALID_PARAMS, message=text)
@@ -101,8 +93,12 @@ class Resources:
 
     async def read(self, session: Session, uri: str, forwarded: ForwardedCall) -> Json:
         """Return a resource."""
-        server, own = self.find_owner(session, uri)
-        entry, arguments = self._find_entry(session, server, own)
+
+        def find() -> tuple[str, Tool, Json]:
+            server, own = self.find_owner(session, uri)
+            return own, *self._find_entry(session, server, own)
+
+        own, entry, arguments = await session.run_locked(find)
         params: Json = {"uri": own}
         answer = forwarded.read_entry(session, entry, arguments, "resources/read", params, uri)
         return await _await_answer(answer)
@@ -111,8 +107,12 @@ class Resources:
         self, session: Session, name: str, arguments: Json, forwarded: ForwardedCall
     ) -> Json:
         """Return a prompt with its arguments filled in."""
-        _, own = self._find_prompt(session, name)
-        entry = next(tool for tool in session.list_visible() if tool.name == name)
+
+        def find() -> tuple[str, Tool]:
+            _, own = self._find_prompt(session, name)
+            return own, next(tool for tool in session.list_kinds(PROMPT) if tool.name == name)
+
+        own, entry = await session.run_locked(find)
         params = {"name": own, "arguments": arguments}
         answer = forwarded.read_entry(session, entry, arguments, "prompts/get", params, name)
         return await _await_answer(answer)
@@ -121,10 +121,12 @@ class Resources:
         """Return possible values for an argument of a prompt or template."""
         asked: Json = params["ref"]
         if asked.get("type") == "ref/prompt":
-            server, own = self._find_prompt(session, str(asked.get("name")))
+            find = partial(self._find_prompt, session, str(asked.get("name")))
+            server, own = await session.run_locked(find)
             reference = {**asked, "name": own}
         else:
-            server, own = self.find_owner(session, str(asked.get("uri")))
+            find = partial(self.find_owner, session, str(asked.get("uri")))
+            server, own = await session.run_locked(find)
             reference = {**asked, "uri": own}
         params = {**params, "ref": reference}
         answer = self._pool.request(server, "completion/complete", params, caller=caller)
@@ -134,7 +136,7 @@ class Resources:
         """Return the server of a resource and its URI there; raise `MCPError` if there is none."""
         server, own = self._split_uri(uri) if len(uri) <= LONGEST_URI else ("", uri)
         if not self.sees(session, server, own):
-            owners = sorted(self._find_owners(uri)) if _find_kept_scheme(uri) else ()
+            owners = sorted(self._find_owners(uri)) if find_kept_scheme(uri) else ()
             meant = [self.to_gateway_uri(s, uri) for s in owners if self.sees(session, s, uri)]
             shown = [repr(to_one_line(address, SHOWN_CHARS)) for address in (uri, *meant)]
             way = " or ".join(shown[1:]) or "an address that resources/list shows"
@@ -144,7 +146,7 @@ class Resources:
 
     def to_gateway_uri(self, server: str, uri: str) -> str:
         """Return the address under which the gateway serves a resource of a server."""
-        scheme = _find_kept_scheme(uri)
+        scheme = find_kept_scheme(uri)
         if not scheme:
             return f"{SCHEME}{server}/{uri}"
         if self._find_owners(uri) == frozenset((server,)):
@@ -153,7 +155,7 @@ class Resources:
 
     def _split_uri(self, uri: str) -> tuple[str, str]:
         """Return the server that an address means, empty if none, and the URI there."""
-        scheme = _find_kept_scheme(uri)
+        scheme = find_kept_scheme(uri)
         if scheme and not uri.startswith(f"{scheme}{OWN_PLACE}/"):
             owners = self._find_owners(uri)
             return (next(iter(owners)) if len(owners) == 1 else ""), uri
@@ -163,25 +165,9 @@ class Resources:
 
     def _find_owners(self, uri: str) -> frozenset[str]:
         """Return the servers that have addresses in the place of an address."""
-        return self._owners.get(_find_place(uri), frozenset())
-
-    def _on_change(self, change: Change) -> None:
-        """Note whose the places are; runs in the thread that changes the catalogue."""
-        touched: set[str] = set()
-        for tools, step in ((change.added, 1), (change.removed, -1)):
-            for place in (_find_place(uri) for tool in tools for uri in _list_uris(tool)):
-                self._announced[place, change.server] += step
-                touched.add(place)
-        for place in touched - {""}:
-            owners = self._owners.get(place, frozenset()) - {change.server}
-            if self._announced[place, change.server]:
-                owners |= {change.server}
-            else:
-                del self._announced[place, change.server]
-            if owners:
-                self._owners[place] = owners
-            else:
-                self._owners.pop(place, None)
+        place = find_place(uri)
+        servers = list(self._pool.servers.values())
+        return frozenset(server.name for server in servers if place in server.places)
 
     def sees(self, session: Session, server: str, own: str) -> bool:
         """Tell whether a session may read a resource, or fill in a template, of a server.
@@ -211,7 +197,7 @@ class Resources:
         if meant:
             visible = self._map_visible_names(session)
             return any((server, kind, key) in visible for kind, key in meant)
-        if _find_kept_scheme(own) and self._has_app_at(session, server, own):
+        if find_kept_scheme(own) and self._has_app_at(session, server, own):
             return True
         if member.config.allow != EVERYTHING or member.config.deny:
             return False
@@ -230,7 +216,7 @@ class Resources:
         if skill is not None:
             return skill, {}
         plain = _normalize_uri(own).casefold()
-        for tool in session.list_visible():
+        for tool in session.list_kinds(RESOURCE, TEMPLATE):
             if tool.server == server and tool.kind == RESOURCE:
                 if _normalize_uri(str(tool.extras.get("uri"))).casefold() == plain:
                     return tool, {}
@@ -243,8 +229,8 @@ class Resources:
 
     def _find_skill(self, session: Session, server: str, own: str) -> Tool | None:
         """Return a skill that a session may see and that lists this file."""
-        for tool in session.list_visible():
-            if tool.kind == SKILL and tool.server == server:
+        for tool in session.list_kinds(SKILL):
+            if tool.server == server:
                 rows: list[Json] = tool.extras[SKILL]["resources"]
                 if any(row["uri"] == own for row in rows):
                     return tool
@@ -252,16 +238,16 @@ class Resources:
 
     def _has_app_at(self, session: Session, server: str, own: str) -> bool:
         """Tell whether a tool that a session may see has an app there, which need not be listed."""
-        tools = [*session.list_visible(), *session.list_for_apps()]
-        tools = (tool for tool in tools if tool.server == server)
-        return any(tool.kind == TOOL and own in _list_uris(tool) for tool in tools)
+        return any(
+            tool.kind == TOOL and own in list_kept_uris(tool) and session.policy.sees(tool)
+            for tool in self._pool.catalog.list_server(server)
+        )
 
     def _map_visible_names(self, session: Session) -> dict[tuple[str, str, str], str]:
         """Return the exposed names of the resources, templates and prompts that a session sees."""
         return {
             (tool.server, tool.kind, str(tool.extras.get(_KEYS[tool.kind][1]))): tool.name
-            for tool in session.list_visible()
-            if tool.kind in _KEYS
+            for tool in session.list_kinds(*_KEYS)
         }
 
     def _list_rows(self, session: Session, kind: str) -> Iterator[tuple[str, str, Json]]:
@@ -284,18 +270,6 @@ class Resources:
         return rows[name]
 
 
-def _list_uris(tool: Tool) -> list[str]:
-    """Return the addresses with a kept scheme that an entry of the catalogue announces."""
-    if tool.kind in (RESOURCE, TEMPLATE):
-        given: list[object] = [tool.extras.get(_KEYS[tool.kind][1])]
-    elif tool.kind == SKILL:
-        given = [tool.extras[SKILL]["uri"]]
-    else:
-        named = pick_app(tool).values() if tool.kind == TOOL else ()
-        given = [value.get(APP_URI) if is_object(value) else value for value in named]
-    return [uri for uri in given if isinstance(uri, str) and _find_kept_scheme(uri)]
-
-
 def _is_served(tool: Tool) -> bool:
     """Tell whether clients accept the entry of a skill; a name that breaks the rules is refused."""
     return not find_entry_problem(tool.extras[SKILL])
@@ -307,20 +281,6 @@ def _is_in_skill(plain: str, entry: Json) -> bool:
     return f"{plain}/".casefold().startswith(root.casefold())
 
 
-def _find_kept_scheme(uri: str) -> str:
-    return next((scheme for scheme in KEPT_SCHEMES if uri.startswith(scheme)), "")
-
-
-def _find_place(uri: str) -> str:
-    """Return scheme and place of an address, in one spelling; empty if it is not certain."""
-    scheme, _, rest = uri.partition("://")
-    name = _PLACE_END.split(rest, maxsplit=1)[0]
-    if "%" in name:  # what it means may be shorter
-        name = _PLACE_END.split(_decode(name), maxsplit=1)[0]
-    name = name.casefold()
-    return "" if name == OWN_PLACE or "{" in name else f"{scheme}://{name}"
-
-
 @lru_cache(maxsize=10_000)
 def _normalize_uri(uri: str) -> str:
     """Return one spelling for all spellings of a URI that a server may accept.
@@ -328,7 +288,7 @@ def _normalize_uri(uri: str) -> str:
     A hidden resource must be hidden in all of them: encoded, with empty or dot segments, with
     backslashes, or with the name of this machine in a file's address.
     """
-    scheme, colon, rest = _decode(uri).replace("\\", "/").partition(":")
+    scheme, colon, rest = decode_uri(uri).replace("\\", "/").partition(":")
     if not colon:
         scheme, rest = "", scheme
     segments: list[str] = []
@@ -344,13 +304,7 @@ def _normalize_uri(uri: str) -> str:
 
 def _has_steps(uri: str) -> bool:
     """Tell whether a URI has dot segments, which could lead out of a template."""
-    return not {".", ".."}.isdisjoint(_decode(uri).replace("\\", "/").split("/"))
-
-
-def _decode(uri: str) -> str:
-    for _ in range(DECODED_TIMES):
-        uri = unquote(uri)
-    return uri
+    return not {".", ".."}.isdisjoint(decode_uri(uri).replace("\\", "/").split("/"))
 
 
 def _make_entry(server: str, name: str) -> Tool | None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -29,7 +30,7 @@ from pydantic import ValidationError
 from toolscout.catalog import Change
 from toolscout.config.file import Config
 from toolscout.config.gateway import GatewayMode
-from toolscout.errors import EndpointFailed, ToolscoutError
+from toolscout.errors import CatalogUnavailable, EndpointFailed, ToolscoutError
 from toolscout.gateway.forward import Context
 from toolscout.gateway.resources import Resources
 from toolscout.hints.writing import ANSWER_SECONDS, Answer, Batch
@@ -169,7 +170,12 @@ class Subscriptions:
         self._pool.watched.on_update = self._on_update
 
         def on_change(change: Change) -> None:
-            loop.call_soon_threadsafe(self._on_change, change)
+            loop.call_soon_threadsafe(tell, change)
+
+        def tell_later(change: Change) -> None:
+            self._spawn(self._tell_in_thread(change))
+
+        tell = self._on_change if self._pool.catalog.is_local else tell_later
 
         self._unsubscribe = self._pool.catalog.subscribe(on_change)
 
@@ -304,7 +310,8 @@ class Subscriptions:
         owned: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for uri in uris:
             try:
-                server, own = self._resources.find_owner(listener.session, uri)
+                find = partial(self._resources.find_owner, listener.session, uri)
+                server, own = await listener.session.run_locked(find)
             except MCPError as error:
                 reasons[uri] = error.error.message
             else:
@@ -362,13 +369,27 @@ class Subscriptions:
 
     def _on_change(self, change: Change) -> None:
         for listener in self.listeners:
-            added = listener.filter_visible(change.added)
-            removed = listener.filter_visible(change.removed)
-            events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
-            if self._can_change_tools(listener, added, removed):
-                events.add(ToolsListChanged())
+            for event in self._list_events(listener, change):
+                listener.add(event)
+
+    async def _tell_in_thread(self, change: Change) -> None:
+        """Tell all clients of a change of a catalogue whose tools may have to be read first."""
+        for listener in list(self.listeners):
+            try:
+                events = await asyncio.to_thread(self._list_events, listener, change)
+            except CatalogUnavailable:
+                events = {ToolsListChanged()}  # whatever it is, the client can ask later
             for event in events:
                 listener.add(event)
+
+    def _list_events(self, listener: Listener, change: Change) -> set[ServerEvent]:
+        """Return what a client has to hear of a change."""
+        added = listener.filter_visible(change.added)
+        removed = listener.filter_visible(change.removed)
+        events = {_KINDS[tool.kind] for tool in (*added, *removed) if tool.kind in _KINDS}
+        if self._can_change_tools(listener, added, removed):
+            events.add(ToolsListChanged())
+        return events
 
     def _can_change_tools(
         self, listener: Listener, added: Sequence[Tool], removed: Sequence[Tool]

@@ -10,14 +10,18 @@ reads one snapshot. What a process keeps is bounded: how often each term occurs,
 the names of servers, and the postings of the terms that were asked for last.
 """
 
+import hashlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 
 import numpy as np
 import re2
 from numpy.typing import NDArray
+from psycopg import sql
 
 from toolscout.catalog import collect_tools
 from toolscout.encoders.encoder import (
@@ -62,6 +66,7 @@ from toolscout.search.shard import Mask, State
 from toolscout.search.tables import (
     BEGIN_READING,
     CREATE_TABLES,
+    LAYOUT,
     NAMED,
     NO_TABLES,
     START_CHARS,
@@ -108,6 +113,8 @@ LOADED_AT_ONCE = 20_000
 WRITE_SECONDS = 3_600.0
 POOL_SIZE = 8
 TRIES = 2
+SCHEMA_PATTERN = "^toolscout_index_[0-9a-f]{12}$"
+"""What `name_schema` returns."""
 # Fewer links than by default: it is built in half the time, and found nearly as well.
 _INDEX_VECTORS: LiteralString = """
     CREATE INDEX IF NOT EXISTS tools_vector ON {schema}.tools
@@ -119,6 +126,15 @@ _INDEX_BLENDS: LiteralString = """
     WHERE blend IS NOT NULL
 """
 _T = TypeVar("_T")
+
+
+_USED = "toolscout used it on "
+"""How the comment on a schema begins."""
+_LIST_SCHEMAS = """
+    SELECT nspname, obj_description(oid, 'pg_namespace') FROM pg_namespace
+    WHERE nspname ~ %s AND obj_description(oid, 'pg_namespace') LIKE %s
+"""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +195,7 @@ class PostgresIndex:
         self._terms: dict[str, int] = {}
         self._tables = NO_TABLES
         self._functions: dict[str, Tool] = {}
-        self._made_with = f"{hash_analysis()} {self._encoder.name if self._encoder else ''}"
+        self._made_with = _describe_making(self._encoder)
         self._database = Database(url, schema=schema, pool_size=pool_size, prepare=self._prepare)
         self._unsubscribe = self._known_hints.subscribe(self._follow_hints)
         self.read(lambda snapshot: None)
@@ -287,6 +303,28 @@ class PostgresIndex:
             return self._database.run(lambda connection: self._read_with(connection, work), TRIES)
         except StoreUnavailable as error:
             raise CatalogUnavailable from error
+
+    def drop_unused(self, days: float) -> None:
+        """Note that this index is in use, and drop those that nobody has used for some days.
+
+        Only schemas that `name_schema` has named are dropped.
+        """
+        today = datetime.now(UTC)
+        note = cast("LiteralString", f"COMMENT ON SCHEMA {{schema}} IS '{_USED}{today:%Y-%m-%d}'")
+        oldest = today - timedelta(days=days)
+
+        def run(connection: Connection) -> None:
+            connection.execute(self._database.build(note))
+            rows = connection.execute(_LIST_SCHEMAS, (SCHEMA_PATTERN, f"{_USED}%")).fetchall()
+            for name, comment in rows:
+                used = datetime.fromisoformat(comment.removeprefix(_USED)).replace(tzinfo=UTC)
+                if used < oldest:
+                    dropped = sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name))
+                    connection.execute(dropped)
+                    connection.commit()
+                    _log.info("Dropped the index %s, last used on %s.", name, f"{used:%Y-%m-%d}")
+
+        self._database.run_long(run, WRITE_SECONDS)
 
     def list_vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
         """Return the first `ALL_OF` tools by name and their vectors, as `Index` does for all."""
@@ -946,6 +984,16 @@ class PostgresIndex:
             connection.execute("SET LOCAL maintenance_work_mem = '2GB'")
             for statement in (_INDEX_VECTORS, _INDEX_BLENDS):
                 connection.execute(build(statement))
+
+
+def name_schema(encoder: EncoderChoice, *parts: str) -> str:
+    """Return a name for the tables of an encoder, this version of toolscout and something else."""
+    described = "\n".join([_describe_making(choose_encoder(encoder)), *parts])
+    return f"toolscout_index_{hashlib.sha256(described.encode()).hexdigest()[:12]}"
+
+
+def _describe_making(encoder: Encoder | None) -> str:
+    return f"{LAYOUT} {hash_analysis()} {encoder.name if encoder else ''}"
 
 
 def _take_state(ranking: Ranking) -> Candidates:

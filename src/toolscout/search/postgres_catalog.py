@@ -8,10 +8,12 @@ held stays usable, and everything else raises `CatalogUnavailable`.
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from toolscout.catalog import (
+    TOOL_KIND,
     Availability,
     Catalog,
     Change,
@@ -79,6 +81,8 @@ class PostgresCatalog(Catalog):
         self._lists: dict[object, tuple[int, Any]] = {}
         self._special: tuple[Tool, ...] = ()
         self._counts: Mapping[str, int] = {}
+        self._others: Counter[str] = Counter()
+        """How many of them are not tools but resources, prompts or skills."""
         self._following = threading.RLock()
         self._is_away = False
         self._closed = threading.Event()
@@ -117,6 +121,7 @@ class PostgresCatalog(Catalog):
         while not self._closed.wait(FOLLOW_SECONDS):
             try:
                 self.follow()
+                self.sample()  # so that nobody has to wait for it
             except CatalogUnavailable as error:
                 if not self._is_away and not self._closed.is_set():
                     self._is_away = True
@@ -142,6 +147,9 @@ class PostgresCatalog(Catalog):
         special = tuple(snapshot.fetch_tools([place for (place,) in rows]).values())
         rows = snapshot.fetch("SELECT name, tools, version FROM {schema}.servers")
         decoded = [(bytes(name).decode(), count, at) for name, count, at in rows]
+        others = snapshot.fetch(
+            "SELECT server, count(*) FROM {schema}.tools WHERE kind <> 'tool' GROUP BY server"
+        )
         changed = [server for server, _, at in decoded if at > since >= 0]
         found = [(server, self._read_server(snapshot, server, NOTED)) for server in changed]
         with self._lock:
@@ -154,6 +162,8 @@ class PostgresCatalog(Catalog):
             self._special = special
             self._app_tools = frozenset(tool.name for tool in special if tool.is_for_apps)
             self._counts = {server: count for server, count, _ in decoded if count}
+            named = {snapshot.tables.servers[number]: count for number, count in others}
+            self._others = Counter(named)
             self._stored = version
             self._version += 1
         return found
@@ -253,6 +263,27 @@ class PostgresCatalog(Catalog):
                 del self._known[old]
         return tool
 
+    def get_known(self, name: str) -> Tool | None:
+        """Return the tool of an exposed name if this process holds it."""
+        with self._lock:
+            return self._known.get(name, (b"", None))[1]
+
+    def find_owners(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return the servers of those tools of some exposed names that exist, by name."""
+
+        def read(snapshot: tables.Snapshot) -> dict[str, str]:
+            rows = snapshot.fetch(
+                "SELECT name, server FROM {schema}.tools WHERE name = ANY(%s)", list(names)
+            )
+            return {name: snapshot.tables.servers[server] for name, server in rows}
+
+        return self.index.read(read)
+
+    def count_tools(self) -> Counter[str]:
+        """Return how many tools each server has; resources, prompts and skills do not count."""
+        with self._lock:
+            return Counter(self._counts) - self._others
+
     def resolve(self, text: str) -> list[Tool]:
         """Return the tools that a name may mean, sorted by name, as every catalogue does."""
         tool = self.get(text)
@@ -304,8 +335,9 @@ class PostgresCatalog(Catalog):
 
         def read(snapshot: tables.Snapshot) -> tuple[Tool, ...]:
             rows = snapshot.fetch(
-                "SELECT place FROM {schema}.tools WHERE kind = ANY(%s) ORDER BY name",
-                [tables.encode_text(kind) for kind in asked],
+                "SELECT place FROM {schema}.tools "
+                "WHERE kind = ANY(%s) AND (kind <> 'tool' OR %s) ORDER BY name",
+                *([tables.encode_text(kind) for kind in asked], TOOL_KIND in asked),
             )
             found = snapshot.fetch_tools([place for (place,) in rows])
             return tuple(found[place] for (place,) in rows)

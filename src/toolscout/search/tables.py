@@ -58,6 +58,8 @@ from toolscout.search.text import (
 from toolscout.stores.postgres import Connection, Database
 from toolscout.tools import Effect, Tool
 
+LAYOUT = 2
+"""Grows whenever the tables change."""
 SCANNED = 800
 """The size of pgvector's list of candidates may be at most 1,000."""
 NAMED = 500
@@ -120,6 +122,7 @@ CREATE_TABLES = """
     CREATE INDEX IF NOT EXISTS words_version ON {schema}.words (version);
     CREATE INDEX IF NOT EXISTS tools_server ON {schema}.tools (server);
     CREATE INDEX IF NOT EXISTS tools_special ON {schema}.tools (name) WHERE is_special;
+    CREATE INDEX IF NOT EXISTS tools_kind ON {schema}.tools (kind, server) WHERE kind <> 'tool';
     CREATE INDEX IF NOT EXISTS tools_digest ON {schema}.tools (digest);
     CREATE INDEX IF NOT EXISTS tools_name_start ON {schema}.tools (name_start);
     CREATE INDEX IF NOT EXISTS tools_leaf_start ON {schema}.tools (leaf_start);

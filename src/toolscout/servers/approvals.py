@@ -348,6 +348,15 @@ class Approvals:
         with self._lock:
             self._save(config)
 
+    def release(self, config: ServerConfig) -> None:
+        """Drop what memory holds about a server; it is read again when it is needed."""
+        with self._lock:
+            key = _make_key(config)
+            if key not in self._unsaved:
+                self._baselines.pop(key, None)
+            scanned = self._scans.get(key, {})
+            self._scans[key] = {digest: found for digest, found in scanned.items() if found}
+
     def _scan(self, config: ServerConfig, listed: "_Listed", baseline: Baseline) -> "_Findings":
         """Return what the scanner finds in definitions that nobody has approved, by digest."""
         if config.changes == Changes.TRUST:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase, translate
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from mcp.shared.exceptions import MCPError
 
@@ -61,6 +62,7 @@ from toolscout.skills.skill import SKILL, SKILL_FILE, is_for_people, tool_from_e
 from toolscout.stores.memory import MemoryStore
 from toolscout.stores.store import Store
 from toolscout.tools import (
+    APP_URI,
     DESCRIPTION_LIMIT,
     PASSED_MEMBERS,
     TITLE_LIMIT,
@@ -80,6 +82,12 @@ META_CHARS = 16_000
 ICONS_LIMIT = 8
 ICONS_CHARS = 32_000
 """For all icons of a tool together; those that no longer fit are left out."""
+KEPT_SCHEMES = ("ui://", "skill://")
+"""The schemes of apps and skills, by which clients know them."""
+OWN_PLACE = "toolscout"
+"""The place of addresses that the gateway makes."""
+DECODED_TIMES = 3
+"""How often a server may decode an address."""
 PLAIN_TITLE_WORDS = frozenset({"a", "for", "mcp", "server", "the"})
 """Words that do not make a title say more than the server's name."""
 
@@ -93,6 +101,7 @@ _WARNINGS = {
     "openWorldHint": True,
 }
 """The values with which the hints of a tool warn; the others reassure."""
+_PLACE_END = re.compile(r"[/\\?#]")
 _PLACEHOLDER = re.compile(r"\{[+#./;?&]?([\w.,*]+)\}")
 
 
@@ -141,8 +150,7 @@ class CatalogUpdater:
         manifest = await asyncio.to_thread(read_stored_manifest, self._store, server.config)
         if manifest is None:
             return
-        known = server.manifest
-        if known is None or manifest != replace(known, is_checked=manifest.is_checked):
+        if not is_same(manifest, server.manifest):
             await self.publish(server, manifest)
             if server.phase is Phase.CONFIGURED:
                 server.phase = Phase.KNOWN
@@ -209,6 +217,13 @@ class CatalogUpdater:
         """Finish all jobs and end the worker."""
         await asyncio.to_thread(self._worker.shutdown)
 
+    def read_whole(self, server: ServerState) -> Manifest | None:
+        """Return the listings of a server with its tools, which may be only in the store."""
+        manifest = server.manifest
+        if manifest is None or not manifest.whole:
+            return manifest
+        return read_stored_manifest(self._store, server.config)
+
     def is_ready(self, server: ServerState) -> bool:
         """Tell whether the catalogue lists a server as ready."""
         state = self._catalog.state(server.name)
@@ -217,21 +232,22 @@ class CatalogUpdater:
     # In the worker.
 
     def _replace_if_changed(self, server: ServerState, manifest: Manifest) -> bool:
-        if manifest == server.manifest and self.is_ready(server):
+        if is_same(manifest, server.manifest) and self.is_ready(server):
             return False
         self._replace(server, manifest)
         return True
 
     def _check_again(self, server: ServerState) -> None:
-        if server.manifest is not None:
-            self._replace(server, server.manifest)
+        manifest = self.read_whole(server)
+        if manifest is not None:
+            self._replace(server, manifest)
 
     def _replace(self, server: ServerState, manifest: Manifest) -> None:
         if server.is_held:
             return
         checked = self.approvals.check(server.config, manifest)
         entries, problems = build_entries(server.config, checked.manifest)
-        tools = [tool for tool in entries if self._is_free(tool, problems)]
+        tools = self._choose_free(server.config, entries, problems)
         problems += checked.problems
         problems += list_unused_overrides(server.config, manifest)
         for problem in problems:
@@ -241,16 +257,23 @@ class CatalogUpdater:
                 _log.log(level, "Server %s: %s", server.name, problem)
         summary = summarize(server.config, checked.manifest)
         held = build_held_entries(server.config, checked.held)
-        before = server.manifest, server.held_definitions
+        found = {find_place(uri) for tool in tools for uri in list_kept_uris(tool)}
+        places = frozenset(found - {""})
+        before = server.manifest, server.held_definitions, server.places
         known = {item.id for item in server.held_definitions}
         server.held_definitions = checked.held
         server.manifest = manifest  # calls may arrive as soon as the tools are there
+        server.places |= places
         try:
             self._catalog.replace(server.name, tools, summary=summary, held=held)
         except BaseException:
-            server.manifest, server.held_definitions = before
+            server.manifest, server.held_definitions, server.places = before
             raise
+        server.places = places
         server.problems = tuple(problems)
+        if not self._catalog.is_local:  # it is for more tools than memory holds
+            server.manifest = leave_out_tools(manifest)
+            self.approvals.release(server.config)
         if server.is_held:  # it was stopped meanwhile, which marked it as failed before
             self._catalog.set_failed(server.name, STOPPED_REASON)
         self._report_changes(server, checked, known)
@@ -282,13 +305,26 @@ class CatalogUpdater:
                     )
                 )
 
-    def _is_free(self, tool: Tool, problems: list[str]) -> bool:
-        # R84: if two servers want one name, neither loses its other tools.
-        owner = self._catalog.get(tool.name)
-        if owner is None or owner.server == tool.server:
-            return True
-        problems.append(f"{tool.leaf!r} would be {tool.name!r}, which {owner.server!r} has.")
-        return False
+    def _choose_free(
+        self, config: ServerConfig, entries: list[Tool], problems: list[str]
+    ) -> list[Tool]:
+        """Return the tools that the catalogue can have, and add why it cannot have the others."""
+        owners = self._catalog.find_owners([tool.name for tool in entries])
+        free: list[Tool] = []
+        for tool in entries:
+            owner = owners.get(tool.name, tool.server)
+            if owner != tool.server:
+                # R84: if two servers want one name, neither loses its other tools.
+                problems.append(f"{tool.leaf!r} would be {tool.name!r}, which {owner!r} has.")
+            elif not self._catalog.is_local and _has_secret_arguments(config, tool):
+                problems.append(
+                    f"{tool.leaf!r} has a fixed argument that is read from elsewhere, which a "
+                    "catalogue in a database would show. Give the value to the server itself, for "
+                    "example in `env` or `headers`. Until then, the tool is left out."
+                )
+            else:
+                free.append(tool)
+        return free
 
     def _save(self, config: ServerConfig, manifest: Manifest) -> None:
         try:
@@ -362,9 +398,26 @@ def forget_server(store: Store, name: str) -> None:
 
 def save_manifest(store: Store, config: ServerConfig, manifest: Manifest) -> None:
     """Store the listings of a server for the next run."""
-    row = {field.name: getattr(manifest, field.name) for field in fields(manifest)}
+    row = {f.name: getattr(manifest, f.name) for f in fields(manifest) if f.name != "whole"}
     row |= {"layout": LAYOUT, "key": compute_config_key(config)}
     store.write(MANIFEST_KIND, config.name, json.dumps(row).encode())
+
+
+def leave_out_tools(manifest: Manifest) -> Manifest:
+    """Return listings without the tools, which are still the same as the whole ones."""
+    return replace(manifest, tools=(), whole=_digest(manifest))
+
+
+def is_same(one: Manifest, other: Manifest | None) -> bool:
+    """Tell whether two listings are the same, even if the tools of one are left out."""
+    if other is None or not (one.whole or other.whole):
+        return one == other
+    return _digest(one) == _digest(other)
+
+
+def _digest(manifest: Manifest) -> str:
+    listed = [getattr(manifest, f.name) for f in fields(manifest) if f.compare]
+    return manifest.whole or hashlib.sha256(to_canonical_json(listed)).hexdigest()
 
 
 def summarize(config: ServerConfig, manifest: Manifest | None = None) -> str:
@@ -462,6 +515,48 @@ def list_unused_overrides(config: ServerConfig, manifest: Manifest) -> list[str]
         problem = "is for a tool that the server does not have"
         problems.append(str(InvalidConfig(place, problem, remedy=remedy)))
     return sorted(problems)
+
+
+def _has_secret_arguments(config: ServerConfig, tool: Tool) -> bool:
+    """Tell whether a fixed argument of a tool has another value than the configuration shows."""
+    override = config.tools.get(tool.leaf)
+    return override is not None and dict(override.arguments) != tool.fixed_arguments
+
+
+def list_kept_uris(tool: Tool) -> list[str]:
+    """Return the addresses with a kept scheme that an entry of the catalogue announces."""
+    if tool.kind == RESOURCE:
+        given: list[object] = [tool.extras.get("uri")]
+    elif tool.kind == TEMPLATE:
+        given = [tool.extras.get("uriTemplate")]
+    elif tool.kind == SKILL:
+        given = [tool.extras[SKILL]["uri"]]
+    else:
+        named = tool.app.values() if tool.kind == TOOL else ()
+        given = [value.get(APP_URI) if is_object(value) else value for value in named]
+    return [uri for uri in given if isinstance(uri, str) and find_kept_scheme(uri)]
+
+
+def find_kept_scheme(uri: str) -> str:
+    """Return the scheme of an address if clients know such addresses by it; otherwise nothing."""
+    return next((scheme for scheme in KEPT_SCHEMES if uri.startswith(scheme)), "")
+
+
+def find_place(uri: str) -> str:
+    """Return scheme and place of an address, in one spelling; empty if it is not certain."""
+    scheme, _, rest = uri.partition("://")
+    name = _PLACE_END.split(rest, maxsplit=1)[0]
+    if "%" in name:  # what it means may be shorter
+        name = _PLACE_END.split(decode_uri(name), maxsplit=1)[0]
+    name = name.casefold()
+    return "" if name == OWN_PLACE or "{" in name else f"{scheme}://{name}"
+
+
+def decode_uri(uri: str) -> str:
+    """Return an address as a server may read it that decodes what was decoded before."""
+    for _ in range(DECODED_TIMES):
+        uri = unquote(uri)
+    return uri
 
 
 def build_held_entries(config: ServerConfig, held: Iterable[HeldDefinition]) -> list[Tool]:

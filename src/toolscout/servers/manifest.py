@@ -8,10 +8,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from toolscout.catalog import TOOL_KIND
 from toolscout.schemas import Json, is_list, is_object
 from toolscout.skills.skill import find_entry_problem
 
-TOOL = "tool"
+TOOL = TOOL_KIND
 RESOURCE = "resource"
 TEMPLATE = "template"
 PROMPT = "prompt"
@@ -38,6 +39,8 @@ class Manifest:
     """The negotiated protocol version."""
     is_checked: bool = field(default=False, compare=False)
     """Whether it was compared with what is approved before it was stored."""
+    whole: str = field(default="", compare=False)
+    """A digest of the listings with all tools, if the tools are left out here."""
 
 
 def manifest_from_bytes(data: bytes, key: str) -> Manifest | None:

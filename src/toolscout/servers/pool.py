@@ -43,7 +43,7 @@ from toolscout.servers.connection import (
     make_unavailable_error,
 )
 from toolscout.servers.diagnosis import diagnose
-from toolscout.servers.listings import MANIFEST_KIND, STOPPED_REASON, CatalogUpdater
+from toolscout.servers.listings import MANIFEST_KIND, STOPPED_REASON, CatalogUpdater, is_same
 from toolscout.servers.mcp import McpConnection
 from toolscout.servers.oauth.encrypted_logins import LOGIN_KIND, EncryptedLogins, UserLogin
 from toolscout.servers.oauth.login import BearerAuth, format_login_command, make_auth, needs_tokens
@@ -294,8 +294,9 @@ class Pool:
                         if former.concurrency != config.concurrency:
                             state.slots = CallSlots(config.concurrency)
                         self._share_slots(old, state)
-                    if former != config and old.manifest is not None:
-                        await self._updater.publish(old, old.manifest)
+                    manifest = old.manifest
+                    if former != config and manifest is not None and not manifest.whole:
+                        await self._updater.publish(old, manifest)
                     continue
                 server = self._add(config)
                 if old is not None:
@@ -631,7 +632,7 @@ class Pool:
             return
         async with asyncio.timeout(owned.config.start_seconds):
             manifest = await connection.read_manifest()
-        if manifest != server.manifest:
+        if not is_same(manifest, server.manifest):
             await self._open(server)
 
     async def _attend_owned(self, owned: ServerState, connection: Connection) -> None:

@@ -124,6 +124,9 @@ class ServerState:
     is_personal: bool = False
     """Whether its requests carry the tokens of somebody's login."""
     manifest: Manifest | None = None
+    """Without its tools, if the catalogue is not in memory."""
+    places: frozenset[str] = frozenset()
+    """Where its apps and skills have addresses; see `find_place`."""
     list_again: Callable[[], None] = lambda: None
     """Asks the open connection for its lists again."""
     problems: tuple[str, ...] = ()

@@ -194,7 +194,7 @@ def _build_tool(
 def find_meta_tool(catalog: Catalog, name: str) -> str:
     """Return which meta-tool a call is for; a server's own tool of such a name is none."""
     meta = to_meta_name(name)
-    return meta if meta == name or not catalog.resolve(name) else ""
+    return meta if meta == name or (meta and not catalog.resolve(name)) else ""
 
 
 def to_meta_name(name: str) -> str:

@@ -750,7 +750,7 @@ class Session:
 
     def _emit_call(self, reply: Reply, started: float, arguments: object) -> None:
         tool = str(reply.details.get("tool", ""))
-        known = self._engine.catalog.get(tool)
+        known = self._engine.catalog.get_known(tool)
         made = reply.code in MADE
         if made and known is not None and known.fixed_arguments:
             arguments = metatools.to_object(arguments) | known.fixed_arguments

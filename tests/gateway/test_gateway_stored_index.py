@@ -1,0 +1,300 @@
+"""Gateways whose tools and search index are in PostgreSQL."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from mcp import Client
+
+from databases import Proxy, open_proxy
+from serving import DEADLINE_SECONDS, TIME, eventually
+from toolscout.config.file import Config
+from toolscout.config.gateway import GatewayConfig, IndexPlace, Permission, Rule
+from toolscout.config.servers import ServerConfig, ToolOverride, Transport
+from toolscout.errors import InvalidConfig
+from toolscout.gateway.gateway import Gateway
+from toolscout.gateway.metrics import build_readiness, build_status
+from toolscout.gateway.server import build_server
+from toolscout.schemas import Json
+from toolscout.search.postgres import PostgresIndex
+from toolscout.search.postgres_catalog import PostgresCatalog
+from toolscout.servers.listings import save_manifest
+from toolscout.servers.manifest import Manifest
+from toolscout.sessions.session import Session
+from toolscout.stores import PostgresStore
+from toolscout.stores import postgres as postgres_store
+
+NOW = "time__get_current_time"
+GALLERY = ServerConfig(
+    name="art",
+    transport=Transport.STDIO,
+    command=sys.executable,
+    args=(str(Path(__file__).with_name("gallery.py")), "art", ""),
+)
+SHOP = ServerConfig(name="shop", transport=Transport.HTTP, url="http://127.0.0.1:1/mcp")
+
+
+class Site:
+    """Gateways on one database, each with a store of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.schema = f"test_{uuid4().hex}"
+
+    def configure(self, *servers: ServerConfig, **options: Any) -> Config:
+        # The hint makes the catalogue of each test its own.
+        marked = [replace(server, hint=f"{server.name} {self.schema}") for server in servers]
+        gateway = GatewayConfig(store=self.url, index=IndexPlace.POSTGRES, **options)
+        return Config(servers=tuple(marked), gateway=gateway)
+
+    @asynccontextmanager
+    async def open(self, config: Config, url: str = "") -> AsyncGenerator[Gateway]:
+        if url:
+            config = replace(config, gateway=replace(config.gateway, store=url))
+        with closing(PostgresStore(url or self.url, schema=self.schema)) as store:
+            async with asyncio.timeout(DEADLINE_SECONDS), Gateway(config, store) as gateway:
+                yield gateway
+
+
+@pytest.fixture
+def site(postgres_url: str) -> Site:
+    return Site(postgres_url)
+
+
+@pytest.fixture
+def proxy(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setattr(postgres_store, "WAIT_SECONDS", 0.2)
+    with open_proxy(postgres_url) as proxy:
+        yield proxy
+
+
+def connect(gateway: Gateway, session: Session, **options: Any) -> Client:
+    async def find(context: object) -> Session:
+        return session
+
+    return Client(build_server(gateway, find), **options)
+
+
+async def call(client: Client, name: str, /, **arguments: object) -> str:
+    answer = await client.call_tool(name, arguments)
+    return " ".join(block.text for block in answer.content if block.type == "text")
+
+
+def list_tools(count: int) -> Manifest:
+    def define(number: int) -> Json:
+        schema = {"type": "object", "properties": {"size": {"type": "integer"}}}
+        return {
+            "name": f"order_{number}",
+            "description": f"Order product number {number} of the shop.",
+            "inputSchema": schema,
+        }
+
+    return Manifest(tools=tuple(map(define, range(count))))
+
+
+def run(work: Callable[[], Any]) -> None:
+    asyncio.run(work())
+
+
+def test_a_client_searches_describes_and_calls_tools_that_lie_in_a_database(site: Site):
+    async def work() -> None:
+        async with site.open(site.configure(TIME)) as gateway:
+            await eventually(lambda: gateway.catalog.get(NOW))
+            async with connect(gateway, gateway.open_session("ann")) as client:
+                found = await call(client, "tool_search", query="what time is it")
+                described = await call(client, "tool_describe", names=[NOW])
+                answer = await call(
+                    client, "tool_call", name=NOW, arguments={"timezone": "Asia/Tokyo"}
+                )
+            assert isinstance(gateway.catalog, PostgresCatalog)
+            assert NOW in found
+            assert "timezone" in described
+            assert "Asia/Tokyo" in answer
+
+    run(work)
+
+
+def test_resources_prompts_and_apps_are_listed_and_read(site: Site):
+    async def work() -> None:
+        async with site.open(site.configure(GALLERY)) as gateway:
+            await eventually(lambda: gateway.catalog.get("art__show"))
+            async with connect(gateway, gateway.open_session("ann")) as client:
+                listed = [str(row.uri) for row in (await client.list_resources()).resources]
+                shown = await client.read_resource("ui://art/secret.html")
+            assert listed == ["skill://art/SKILL.md", "ui://art/secret.html"]
+            assert shown.contents
+            status = build_status(gateway, {}, now=0.0, wall=datetime.now(UTC))
+            tools = [row["tools"] for row in status["servers"]]
+            offered = [tool for tool in gateway.catalog if tool.kind == "tool"]
+            assert tools == [len(offered)]
+            assert build_readiness(gateway, now=0.0)["tools"] == len(offered)
+            assert len(gateway.catalog) > len(offered)
+
+    run(work)
+
+
+def test_gateways_of_one_configuration_share_an_index_and_others_do_not(site: Site):
+    async def work() -> None:
+        config = site.configure(TIME)
+        limited = replace(config.servers[0], deny=("get_current_time",))
+        async with site.open(config) as here:
+            await eventually(lambda: here.catalog.get(NOW))
+            async with site.open(config) as there:
+                assert there.catalog.get(NOW) is not None
+                before = here.catalog.fingerprint
+                await eventually(lambda: there.pool.servers["time"].manifest)
+                assert here.catalog.fingerprint == there.catalog.fingerprint == before
+            async with site.open(replace(config, servers=(limited,))) as other:
+                await eventually(lambda: other.catalog.get("time__convert_time"))
+                assert other.catalog.get(NOW) is None
+                assert here.catalog.get(NOW) is not None
+
+    run(work)
+
+
+def test_a_gateway_holds_no_definitions_of_a_list_and_notices_when_it_changes(site: Site):
+    async def work() -> None:
+        config = site.configure(replace(SHOP, changes="allow"))
+        async with site.open(config) as gateway:
+            server = gateway.config.servers[0]
+            state = gateway.pool.servers["shop"]
+            await asyncio.to_thread(save_manifest, gateway.store, server, list_tools(300))
+            gateway.pool.follow(None)
+            await eventually(lambda: len(gateway.catalog) == 300)
+            await eventually(lambda: state.manifest and not state.manifest.tools)
+
+            gateway.pool.follow(None)
+            await asyncio.to_thread(save_manifest, gateway.store, server, list_tools(301))
+            gateway.pool.follow(None)
+            await eventually(lambda: len(gateway.catalog) == 301)
+            assert "order_300" in gateway.open_session("ann").search("order product 300").text
+
+    run(work)
+
+
+def test_what_a_person_approves_is_offered_though_the_list_is_only_in_the_store(site: Site):
+    async def work() -> None:
+        config = site.configure(SHOP)
+        async with site.open(config) as gateway:
+            server = gateway.config.servers[0]
+            state = gateway.pool.servers["shop"]
+            for count in (3, 4):
+                await asyncio.to_thread(save_manifest, gateway.store, server, list_tools(count))
+                gateway.pool.follow(None)
+                await eventually(lambda: len(gateway.catalog) == 3)
+            await eventually(lambda: state.held_definitions)
+            [held] = state.held_definitions
+            assert gateway.catalog.get("shop__order_3") is None
+
+            await gateway.pool.decide("shop", {held.id}, approve=True, by="ann")
+
+            assert gateway.catalog.get("shop__order_3") is not None
+            assert gateway.catalog.get("shop__order_0") is not None
+
+    run(work)
+
+
+def test_a_value_that_is_read_from_elsewhere_is_not_written_to_the_database(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SHOP_ZONE", "Asia/Tokyo")
+    zone = {"get_current_time": {"arguments": {"timezone": "${SHOP_ZONE}"}}}
+    server = replace(TIME, tools={n: ToolOverride.from_mapping(o) for n, o in zone.items()})
+
+    async def work() -> None:
+        async with site.open(site.configure(server)) as gateway:
+            await eventually(lambda: gateway.catalog.get("time__convert_time"))
+            state = gateway.pool.servers["time"]
+            await eventually(lambda: state.problems)
+            assert gateway.catalog.get(NOW) is None
+            assert "'get_current_time' has a fixed argument" in state.problems[0]
+
+    run(work)
+
+
+def test_other_servers_need_a_restart_and_rules_do_not(
+    site: Site, caplog: pytest.LogCaptureFixture
+):
+    async def work() -> None:
+        config = site.configure(TIME)
+        async with site.open(config) as gateway:
+            await eventually(lambda: gateway.catalog.get(NOW))
+            rules = {"none": Rule(permission=Permission.DENY, tools=(NOW,))}
+            changed = GatewayConfig(store=site.url, index=IndexPlace.POSTGRES, rules=rules)
+            await gateway.reload(Config(servers=(), gateway=changed))
+
+            assert gateway.catalog.get(NOW) is not None
+            assert [server.name for server in gateway.config.servers] == ["time"]
+            assert "none" in gateway.config.gateway.rules
+
+    run(work)
+
+    assert any("[servers] changed; restart the gateway" in line for line in caplog.messages)
+
+
+def test_while_the_database_is_away_known_tools_are_called_and_searches_say_why_not(
+    site: Site, proxy: Proxy
+):
+    async def work() -> None:
+        config = site.configure(TIME)
+        async with site.open(config, proxy.url) as gateway:
+            await eventually(lambda: gateway.catalog.get(NOW))
+            async with connect(gateway, gateway.open_session("ann")) as client:
+                arguments = {"timezone": "Asia/Tokyo"}
+                await call(client, "tool_call", name=NOW, arguments=arguments)
+                proxy.cut()
+                called = await call(client, "tool_call", name=NOW, arguments=arguments)
+                searched = await call(client, "tool_search", query="convert a time")
+                assert build_readiness(gateway, now=0.0)["tools"] == 2
+                proxy.restore()
+                again = searched
+                while "convert_time" not in again:
+                    again = await call(client, "tool_search", query="convert a time")
+            assert "Asia/Tokyo" in called
+            assert "catalogue" in searched
+            assert "time__convert_time" in again
+
+    run(work)
+
+
+def test_an_index_that_nobody_uses_any_more_is_dropped(site: Site):
+    config = site.configure(TIME)
+
+    def list_schemas() -> set[str]:
+        with psycopg.connect(site.url) as connection:
+            query = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'toolscout_index_%%'"
+            return {name for (name,) in connection.execute(query, ())}
+
+    async def work() -> None:
+        before = list_schemas()
+        async with site.open(config) as gateway:
+            [own] = list_schemas() - before
+            other = f"toolscout_index_{uuid4().hex[:12]}"
+            unmarked = f"toolscout_index_{uuid4().hex[:12]}"
+            with psycopg.connect(site.url) as connection:
+                for name in (other, unmarked):
+                    connection.execute(f"CREATE SCHEMA {name}".encode())
+                note = f"COMMENT ON SCHEMA {other} IS 'toolscout used it on 2001-01-01'"
+                connection.execute(note.encode())
+            index = gateway.scout.index
+            assert isinstance(index, PostgresIndex)
+            await asyncio.to_thread(index.drop_unused, 7)
+
+            after = list_schemas()
+            assert other not in after
+            assert {own, unmarked} <= after
+
+    run(work)
+
+
+def test_an_index_in_a_database_needs_the_database_of_a_store():
+    with pytest.raises(InvalidConfig, match="there is no store"):
+        GatewayConfig(index=IndexPlace.POSTGRES)
