@@ -313,11 +313,11 @@ class CallSlot:
         """Forget the clock of the call."""
         self._clock = None
 
-    def wrap_relay(self, relay: Relay | None) -> "RestingRelay | None":
+    def wrap_relay(self, relay: Relay | None) -> "_RestingRelay | None":
         """Return a relay that lets the call rest while it asks a question."""
         if relay is None:
             return None
-        return RestingRelay(relay, self, self._server.config.redact)
+        return _RestingRelay(relay, self, self._server.config.redact)
 
     @asynccontextmanager
     async def pause(self) -> AsyncGenerator[None]:
@@ -378,7 +378,7 @@ class _Limit:
         return await self._clock.__aexit__(*error)
 
 
-class RestingRelay:
+class _RestingRelay:
     """A relay whose questions let the call rest, and whose messages hold no secrets."""
 
     def __init__(self, relay: Relay, slot: CallSlot, kinds: tuple[SecretKind, ...]) -> None:
