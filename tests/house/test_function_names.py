@@ -68,6 +68,7 @@ DICTATED = {
     "model_json_schema",
     "pipe_connection_lost",
     "pipe_data_received",
+    "progress",
     "session",
     "shell_complete",
     "startup",

@@ -25,6 +25,7 @@ from typing import Any
 
 import mcp_types as types
 from anyio import EndOfStream
+from mcp.shared.dispatcher import as_request_id
 from mcp.shared.message import SessionMessage
 
 from toolscout.config.gateway import GatewayConfig
@@ -41,12 +42,17 @@ from toolscout.errors import ToolscoutError
 from toolscout.gateway.events import LogLine, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.listen import LINE_LIMIT, StdinStream, StdoutStream, handle_signals
+from toolscout.gateway.listen import (
+    LINE_LIMIT,
+    StdinStream,
+    StdoutStream,
+    handle_signals,
+    serve_streams,
+)
 from toolscout.gateway.middleware import ANONYMOUS, Principal
 from toolscout.gateway.resume import STDIO, KnownClients, sweep_daily
 from toolscout.gateway.server import build_server, format_client
-from toolscout.gateway.shims import serve_streams
-from toolscout.schemas import Json
+from toolscout.schemas import Json, is_object
 from toolscout.sessions.events import Answered, Event
 from toolscout.sessions.session import Session
 
@@ -330,22 +336,24 @@ class _ClientInput(StdinStream):
         super().__init__(reader)
         self._client = client
 
-    async def receive(self) -> SessionMessage | Exception:
+    async def receive_json(self) -> Any:
         try:
-            item = await super().receive()
+            message = await super().receive_json()
         except EndOfStream:
             while self._client.is_leaving and self._client.unanswered:
                 self._client.answered.clear()
                 await self._client.answered.wait()
             raise
-        message = item.message if isinstance(item, SessionMessage) else None
-        if isinstance(message, types.JSONRPCRequest):
-            self._client.unanswered.add(message.id)
-        elif isinstance(message, types.JSONRPCNotification) and message.method == CANCELLED:
-            request = (message.params or {}).get("requestId")
-            if isinstance(request, str | int):
-                self._client.settle(request)
-        return item
+        if is_object(message) and "method" in message:
+            params: object = message.get("params")
+            number = as_request_id(message.get("id"))
+            if number is not None:
+                self._client.unanswered.add(number)
+            elif message["method"] == CANCELLED and is_object(params):
+                request = params.get("requestId")
+                if isinstance(request, str | int):
+                    self._client.settle(request)
+        return message
 
 
 class _ClientOutput(StdoutStream):
@@ -361,6 +369,13 @@ class _ClientOutput(StdoutStream):
         finally:  # a client that is gone gets no answer, however long anybody waits
             if isinstance(item.message, (types.JSONRPCResponse, types.JSONRPCError)):
                 self._client.settle(item.message.id)
+
+    async def send_json(self, message: Json) -> None:
+        try:
+            await super().send_json(message)
+        finally:
+            if "method" not in message:
+                self._client.settle(message["id"])
 
 
 def _is_same_user(connection: socket.socket) -> bool:

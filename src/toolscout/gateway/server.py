@@ -21,10 +21,10 @@ from toolscout.config.gateway import GatewayConfig, GatewayMode
 from toolscout.gateway.events import Listed, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
-from toolscout.gateway.listen import open_stdio
+from toolscout.gateway.listen import open_stdio, serve_streams
 from toolscout.gateway.logs import CURRENT_REQUEST
 from toolscout.gateway.middleware import ANONYMOUS, Principal
-from toolscout.gateway.shims import ImmediateAnswers, OptionalSpans, serve_streams
+from toolscout.gateway.shims import ImmediateAnswers, OptionalSpans
 from toolscout.gateway.subscriptions import SessionOf
 from toolscout.gateway.tasks import TaskParams, TaskUpdateParams
 from toolscout.names import to_one_line

@@ -21,6 +21,7 @@ import httpx2
 import mcp_types as types
 from anyio.abc import ObjectReceiveStream
 from mcp.client import Client as SdkClient
+from mcp.client import session as client_session
 from mcp.client.extension import advertise
 from mcp.client.session import ClientSession
 from mcp.client.sse import sse_client
@@ -62,9 +63,11 @@ from toolscout.servers.process import (
     MESSAGE_BYTES,
     InstallSlots,
     ProcessReaper,
+    ProcessStream,
     ServerProcess,
     build_environment,
     choose_start_limit,
+    dump_json,
     run_process,
 )
 from toolscout.skills.skill import find_entry_problem
@@ -93,6 +96,10 @@ NAME_CHARS = 60
 CANCEL_SECONDS = 5.0
 """How long it may take to tell a server that a request was cancelled."""
 PLAIN_OPTIONS = frozenset({"headers", "on_progress"})
+CALL_METHOD = "tools/call"
+PLAIN_MEMBERS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
+TEXT_MEMBERS = {"type": "", "text": ""}.keys()
+PLAIN_BLOCKS = 20
 POSTED_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests that are posted directly. Lists are not: their entries are checked on the way."""
 POST_HEADERS = {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
@@ -155,6 +162,7 @@ class McpConnection:
         self._problems: list[str] = []
         self._version = LATEST_HANDSHAKE_VERSION
         self._http: HttpClient | None = None
+        self._dispatcher: ShortDispatcher | None = None
 
     @property
     def reason(self) -> str:
@@ -254,14 +262,16 @@ class McpConnection:
         `ServerUnavailable` means that the server did not get it.
         """
         session = self._get_client().session
+        dispatcher = self._dispatcher
+        report = relay.report_progress if relay is not None else None
         kind = _TaskRequest if method.startswith("tasks/") else _Request
-        request = kind(method=method, params=params)
         try:
-            if relay is None:
-                return self._check_questions(await session.send_request(request, _RAW))
-            report = relay.report_progress
-            with self._relays.register(relay):
-                raw = await session.send_request(request, _RAW, progress_callback=report)
+            with self._relays.register(relay) if relay is not None else contextlib.nullcontext():
+                if method == CALL_METHOD and dispatcher is not None:
+                    raw = await dispatcher.call_tool(params, report)
+                else:
+                    request = kind(method=method, params=params)
+                    raw = await session.send_request(request, _RAW, progress_callback=report)
             return self._check_questions(raw)
         except MCPError as error:
             raise await self._explain_failure(error, params.get("name") or method) from error
@@ -351,13 +361,14 @@ class McpConnection:
                 cache=None,
             ) as client:
                 self._version = client.protocol_version
-                ShortDispatcher(
+                self._dispatcher = ShortDispatcher(
                     client.session,
                     http=self._http,
                     url=self._config.url,
                     on_json=self._note_accepted,
                     on_error=self._give_up,
-                ).install()
+                )
+                self._dispatcher.install()
                 ready.set_result(client)
                 listening = asyncio.create_task(self._notifications.follow_lists(client))
                 try:
@@ -532,8 +543,7 @@ class FilteredStream(ObjectReceiveStream[SessionMessage | Exception]):
         item = await self._stream.receive()
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, types.JSONRPCResponse):
-            if is_object(message.result.get("task")):  # which the SDK does not know as a result
-                message.result.setdefault("content", [])
+            _complete_task(message.result)
             for key in _LISTS.keys() & message.result.keys():
                 entries: object = message.result[key]
                 if is_list(entries) and self._find_problem(message.result, key, entries):
@@ -701,7 +711,9 @@ class ShortDispatcher:
     Without this, a call took 22 per cent more of the event loop's time over stdio, and 20 to 26 per
     cent more over HTTP. The SDK still writes the envelope, reads answers to a POST request that are
     not plain JSON, and checks results. Traced requests, time limits and streams that can be resumed
-    take its own way.
+    take its own way. The answer to a call does not become a model either, and the SDK checks its
+    result only if that is more than text. Without that, a call over stdio used a fifth more
+    processor time of the gateway.
 
     `http` is the client of a server that is reached over streamable HTTP. `on_json` is called for
     each answer that is JSON, with which the server has accepted the request. `on_error` gets what
@@ -719,6 +731,10 @@ class ShortDispatcher:
     ) -> None:
         self._session: Any = session
         self._sdk: Any = self._session._dispatcher
+        stream = self._sdk._write_stream
+        self._process = stream if isinstance(stream, ProcessStream) else None
+        self._calls: dict[int, _Pending] = {}
+        """The calls that a process has not answered yet."""
         # A POST request of the handshake era belongs to a session, which the SDK keeps.
         is_modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._http = http if is_modern else None
@@ -730,6 +746,8 @@ class ShortDispatcher:
     def install(self) -> None:
         """Let the session send its requests here."""
         self._session._dispatcher = self
+        if self._process is not None:
+            self._process.take_answer = self._take_answer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sdk, name)
@@ -748,14 +766,18 @@ class ShortDispatcher:
         pending = _Pending(options.get("on_progress"))
         if pending.on_progress is not None:
             sent["_meta"] = {**sent.get("_meta", {}), "progressToken": number}
-        # Members that are not set are not sent, and `params` must not be null.
-        given: Json = {"params": sent} if sent else {}
-        request = types.JSONRPCRequest(jsonrpc="2.0", id=number, method=method, **given)
-        metadata = ClientMessageMetadata(headers=options.get("headers"))
+        message: Json = {"jsonrpc": "2.0", "id": number, "method": method}
+        if sent:  # `params` must not be null
+            message["params"] = sent
         is_posted = self._http is not None and method in POSTED_METHODS
         self._sdk._pending[number] = pending
+        if method == CALL_METHOD:  # lists are checked on the way
+            self._calls[number] = pending
         try:
-            await (self._post if is_posted else self._write)(SessionMessage(request, metadata))
+            if is_posted:
+                await self._post(message, options.get("headers"))
+            else:
+                await self._write(message, options.get("headers"))
             outcome = await pending.answer
         except asyncio.CancelledError:
             if not is_posted:  # else the server has noticed that the connection was closed
@@ -768,17 +790,49 @@ class ShortDispatcher:
             raise
         finally:
             self._sdk._pending.pop(number, None)
+            self._calls.pop(number, None)
         if isinstance(outcome, types.ErrorData):
             raise MCPError(code=outcome.code, message=outcome.message, data=outcome.data)
         return outcome
 
-    async def _write(self, message: SessionMessage) -> None:
+    async def call_tool(self, params: Json, on_progress: Any) -> Json:
+        """Call a tool and return its raw result, which has the form that the protocol requires."""
+        data: Json = {"method": CALL_METHOD, "params": dict(params)}
+        options: Json = {}
+        self._session._stamp(data, options)
+        if on_progress is not None:
+            options["on_progress"] = on_progress
+        raw = await self.send_raw_request(CALL_METHOD, data["params"], options)
+        version: str = self._session.protocol_version
+        if is_plain_result(raw, is_modern=version in MODERN_PROTOCOL_VERSIONS):
+            return raw
+        _complete_task(raw)
+        with contextlib.suppress(KeyError):  # the protocol has no such method
+            validate_server_result(CALL_METHOD, version, raw)
+        sdk: Any = client_session
+        later = sdk._later_revision_fields(CALL_METHOD, version)
+        return {key: value for key, value in raw.items() if key not in later}
+
+    def _take_answer(self, message: Json) -> bool:
+        """Give a result to the call that waits for it; tell whether there is one."""
+        number = message.get("id")
+        pending = self._calls.get(number) if type(number) is int else None
+        result: object = message.get("result")
+        if pending is None or "method" in message or not is_object(result):
+            return False
+        pending.send_nowait(result)
+        return True
+
+    async def _write(self, message: Json, headers: dict[str, str] | None) -> None:
         try:
-            await self._sdk._write_stream.send(message)
+            if self._process is not None:
+                await self._process.send_json(message)
+            else:
+                await self._sdk._write_stream.send(_to_session_message(message, headers))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise MCPError(types.CONNECTION_CLOSED, "Connection closed") from error
 
-    async def _post(self, message: SessionMessage) -> None:
+    async def _post(self, message: Json, headers: dict[str, str] | None) -> None:
         """Post a request; read its answer, and the messages that come before it."""
         dispatch = partial(
             self._sdk._dispatch,
@@ -787,18 +841,17 @@ class ShortDispatcher:
             sender_ctx=None,
         )
         http = cast("HttpClient", self._http)
-        metadata = cast("ClientMessageMetadata", message.metadata)
-        named = {name.lower(): value for name, value in (metadata.headers or {}).items()}
-        body = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        named = {name.lower(): value for name, value in (headers or {}).items()}
         try:
-            answer = await http.post_json(self._url, POST_HEADERS | named, body)
+            answer = await http.post_json(self._url, POST_HEADERS | named, dump_json(message))
             if not isinstance(answer, bytes):
+                item = _to_session_message(message, headers)
                 await self._transport._handle_post_request(
                     RequestContext(
                         client=cast("httpx2.AsyncClient", answer or http),
                         session_id=None,
-                        session_message=message,
-                        metadata=metadata,
+                        session_message=item,
+                        metadata=cast("ClientMessageMetadata", item.metadata),
                         read_stream_writer=cast("Any", SimpleNamespace(send=dispatch)),
                     )
                 )
@@ -808,10 +861,52 @@ class ShortDispatcher:
             raise MCPError(types.CONNECTION_CLOSED, "Connection closed") from error
         self._on_json()
         try:
-            item = _read_message(answer)
+            told = from_json(answer)
+            if is_object(told) and self._take_answer(told):
+                return
+            item = SessionMessage(
+                types.jsonrpc_message_adapter.validate_python(told, by_name=False)
+            )
         except ValueError as error:
             raise MCPError(types.PARSE_ERROR, f"Failed to parse JSON response: {error}") from error
         await dispatch(item)
+
+
+def is_plain_result(result: Json, *, is_modern: bool) -> bool:
+    """Tell whether the result of a tool is text, which needs no other check of its form.
+
+    The SDK's check takes about 50 µs on a processor that has just done something else.
+    """
+    content: object = result.get("content")
+    return (
+        PLAIN_MEMBERS.issuperset(result)
+        and is_list(content)
+        and len(content) <= PLAIN_BLOCKS
+        and all(map(_is_text, content))
+        and isinstance(result.get("isError", False), bool)
+        and is_object(result.get("structuredContent", {}))
+        and is_object(result.get("_meta", {}))
+        and result.get("resultType") == ("complete" if is_modern else None)
+    )
+
+
+def _is_text(block: object) -> bool:
+    return (
+        is_object(block)
+        and block.keys() == TEXT_MEMBERS
+        and block["type"] == "text"
+        and isinstance(block["text"], str)
+    )
+
+
+def _complete_task(result: Json) -> None:
+    if is_object(result.get("task")):  # which the SDK does not know as a result
+        result.setdefault("content", [])
+
+
+def _to_session_message(message: Json, headers: dict[str, str] | None) -> SessionMessage:
+    request = types.JSONRPCRequest.model_validate(message, by_name=False)
+    return SessionMessage(request, ClientMessageMetadata(headers=headers))
 
 
 class _Pending:

@@ -9,6 +9,7 @@ can reach.
 """
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -26,11 +27,12 @@ import mcp_types as types
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.shared.message import SessionMessage
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from toolscout.config.secrets import is_secret_name
 from toolscout.config.servers import ServerConfig, is_matched
 from toolscout.names import clean_text
+from toolscout.schemas import Json, is_object
 from toolscout.servers.connection import Delays
 from toolscout.servers.isolation import Launch, make_folders, prepare_launch
 
@@ -401,6 +403,14 @@ class LineSplitter:
         self._size += len(part)
 
 
+def dump_json(message: Json) -> bytes:
+    """Return a message as text, even if a text in it has half a character."""
+    try:
+        return to_json(message)
+    except ValueError:
+        return json.dumps(message).encode()
+
+
 class ProcessStream(
     ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]
 ):
@@ -408,6 +418,8 @@ class ProcessStream(
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
+        self.take_answer: Callable[[Json], bool] = lambda message: False
+        """Called with each message; tells whether somebody has waited for it."""
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message, or raise `EndOfStream`."""
@@ -420,6 +432,8 @@ class ProcessStream(
                 # In two steps, which take a twentieth of the time of `validate_json` for a long
                 # list: that one reads the text again for every kind of message.
                 message = from_json(line)
+                if is_object(message) and self.take_answer(message):
+                    continue
                 adapter = types.jsonrpc_message_adapter
                 return SessionMessage(adapter.validate_python(message, by_name=False))
             # Many servers greet or log on stdout; that is no reason to give them up.
@@ -428,7 +442,14 @@ class ProcessStream(
     async def send(self, item: SessionMessage) -> None:
         """Write one message, and wait while the process does not read."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        self._process.write(text.encode() + b"\n")
+        await self._write(text.encode())
+
+    async def send_json(self, message: Json) -> None:
+        """Do the same with a message that is plain JSON."""
+        await self._write(dump_json(message))
+
+    async def _write(self, line: bytes) -> None:
+        self._process.write(line + b"\n")
         if not self._process.writable.is_set():
             await self._process.writable.wait()
 
