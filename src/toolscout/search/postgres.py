@@ -128,6 +128,8 @@ _INDEX_BLENDS: LiteralString = """
 _T = TypeVar("_T")
 
 
+_DROPPING = 0x746F6F6C6472
+"""The advisory lock for dropping unused indexes."""
 _USED = "toolscout used it on "
 """How the comment on a schema begins."""
 _LIST_SCHEMAS = """
@@ -313,7 +315,9 @@ class PostgresIndex:
         note = cast("LiteralString", f"COMMENT ON SCHEMA {{schema}} IS '{_USED}{today:%Y-%m-%d}'")
         oldest = today - timedelta(days=days)
 
-        def run(connection: Connection) -> None:
+        def drop(connection: Connection) -> None:
+            # PostgreSQL lets only one process at a time change a comment or drop a schema.
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_DROPPING,))
             connection.execute(self._database.build(note))
             rows = connection.execute(_LIST_SCHEMAS, (SCHEMA_PATTERN, f"{_USED}%")).fetchall()
             for name, comment in rows:
@@ -321,8 +325,11 @@ class PostgresIndex:
                 if used < oldest:
                     dropped = sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name))
                     connection.execute(dropped)
-                    connection.commit()
                     _log.info("Dropped the index %s, last used on %s.", name, f"{used:%Y-%m-%d}")
+
+        def run(connection: Connection) -> None:
+            with connection.transaction():
+                drop(connection)
 
         self._database.run_long(run, WRITE_SECONDS)
 
