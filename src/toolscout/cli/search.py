@@ -52,7 +52,7 @@ TRY_QUERIES = (
     "open a pull request for my branch",
     "tell the team in chat that the release is out",
     "find the customer's order and refund the payment",
-    "shedule a meting with Anna on Friday",
+    "shedule a meeting with Anna on Friday",
 )
 GATEWAY_QUERY = "tell the current time in another city"
 GATEWAY_SERVER = "time"
