@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import mcp_types as types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp.server import Server
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -18,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from serving import DEADLINE_SECONDS
 from toolscout.gateway.forward import Context
-from toolscout.gateway.listen import StdinStream, StdoutStream, serve_streams
+from toolscout.gateway.listen import LineReader, StdinStream, StdoutStream, serve_streams
 from toolscout.schemas import Json
 
 ENVELOPE: Json = {
@@ -37,7 +40,10 @@ class Wire:
         self._writer = writer
 
     def send(self, **members: Any) -> None:
-        self._writer.write(json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n")
+        self.write(json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n")
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
 
     def call(self, number: int | str, name: str, **arguments: Any) -> None:
         params = {"name": name, "arguments": arguments, "_meta": ENVELOPE}
@@ -79,7 +85,12 @@ class Tools:
 @asynccontextmanager
 async def connected(tools: Tools) -> AsyncGenerator[Wire]:
     ours, theirs = socket.socketpair()
-    reader, writer = await asyncio.open_connection(sock=theirs)
+    reader = LineReader()
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_connection(
+        lambda: asyncio.StreamReaderProtocol(reader), sock=theirs
+    )
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     server = Server("test", on_call_tool=cast("Any", tools.call))
     streams = StdinStream(reader), StdoutStream(writer)
     serving = asyncio.create_task(serve_streams(server, *streams))
@@ -204,5 +215,47 @@ def test_a_line_that_is_no_json_is_refused_and_the_next_one_is_read():
 
         assert (refused["id"], refused["error"]["code"]) == (None, types.PARSE_ERROR)
         assert text_of(await wire.receive()) == "whole"
+
+    run(work)
+
+
+@given(st.lists(st.integers(1, 400), max_size=12))
+def test_requests_are_answered_once_and_in_order_however_they_are_cut(ends: list[int]):
+    async def work(wire: Wire, tools: Tools) -> None:
+        wire.call(0, "hello")  # makes it a client of this version
+        assert (await wire.receive())["id"] == 0
+        params = {"name": "hello", "arguments": {}, "_meta": ENVELOPE}
+        lines = [
+            json.dumps({"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": params})
+            for n in range(1, 6)
+        ]
+        text = "".join(f"{line}\n" for line in lines).encode()
+        begin = 0
+        for size in ends:
+            wire.write(text[begin : begin + size])
+            begin += size
+            await asyncio.sleep(0)  # lets the reader see this part alone
+        wire.write(text[begin:])
+
+        assert [(await wire.receive())["id"] for _ in lines] == [1, 2, 3, 4, 5]
+
+    run(work)
+
+
+def test_a_request_after_a_line_that_is_too_long_is_answered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("toolscout.gateway.listen.LINE_LIMIT", 10_000)
+
+    async def work(wire: Wire, tools: Tools) -> None:
+        wire.call(1, "hello")
+        assert (await wire.receive())["id"] == 1
+        wire.write(b"x" * 15_000)
+        wire.write(b"x" * 15_000 + b"\n")
+        wire.call(2, "hello")
+        answers = [await wire.receive()]
+        while answers[-1]["id"] != 2:
+            answers.append(await wire.receive())
+
+        assert {answer["error"]["code"] for answer in answers[:-1]} == {types.PARSE_ERROR}
+        assert text_of(answers[-1]) == "hello"
 
     run(work)

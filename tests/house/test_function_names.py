@@ -69,6 +69,7 @@ DICTATED = {
     "pipe_connection_lost",
     "pipe_data_received",
     "progress",
+    "readline",
     "session",
     "shell_complete",
     "startup",

@@ -43,7 +43,7 @@ from toolscout.gateway.events import LogLine, Requested
 from toolscout.gateway.forward import Context
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.listen import (
-    LINE_LIMIT,
+    LineReader,
     StdinStream,
     StdoutStream,
     handle_signals,
@@ -114,7 +114,8 @@ class Daemon:
         """Serve until nobody has been connected for a while, or until a signal arrives."""
         self._path.unlink(missing_ok=True)  # of a daemon that was killed
         with handle_signals(self._stop):
-            server = await asyncio.start_unix_server(self._accept, self._path, limit=LINE_LIMIT)
+            loop = asyncio.get_running_loop()
+            server = await loop.create_unix_server(self._make_protocol, self._path)
             self._inode = self._path.stat().st_ino
             _log.info("Serving the clients of this machine. process=%d", os.getpid())
             sweeping = asyncio.create_task(sweep_daily(self._known, self._gateway.store))
@@ -197,7 +198,11 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _make_protocol(self) -> asyncio.StreamReaderProtocol:
+        reader = LineReader()
+        return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._accept(reader, writer))
+
+    async def _accept(self, reader: LineReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -278,7 +283,7 @@ class Daemon:
             self._idle.cancel()
         return {"accepted": True}, client
 
-    async def _serve_client(self, client: DaemonClient, reader: asyncio.StreamReader) -> None:
+    async def _serve_client(self, client: DaemonClient, reader: LineReader) -> None:
         session = client.session
 
         async def find_session(context: Context) -> Session:
@@ -332,18 +337,21 @@ class Daemon:
 class _ClientInput(StdinStream):
     """Messages of a client. When it leaves, the end comes after the last answer."""
 
-    def __init__(self, reader: asyncio.StreamReader, client: DaemonClient) -> None:
+    def __init__(self, reader: LineReader, client: DaemonClient) -> None:
         super().__init__(reader)
         self._client = client
 
     async def receive_json(self) -> Any:
         try:
-            message = await super().receive_json()
+            return await super().receive_json()
         except EndOfStream:
             while self._client.is_leaving and self._client.unanswered:
                 self._client.answered.clear()
                 await self._client.answered.wait()
             raise
+
+    def read_json(self, line: bytes) -> Any:
+        message = super().read_json(line)
         if is_object(message) and "method" in message:
             params: object = message.get("params")
             number = as_request_id(message.get("id"))

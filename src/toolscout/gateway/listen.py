@@ -205,7 +205,7 @@ async def _open_pipes() -> AsyncGenerator["tuple[StdinStream, StdoutStream]"]:
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    reader = asyncio.StreamReader(limit=LINE_LIMIT)
+    reader = LineReader()
     reading, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
     )
@@ -220,12 +220,48 @@ async def _open_pipes() -> AsyncGenerator["tuple[StdinStream, StdoutStream]"]:
         writing.close()
 
 
+class LineReader(asyncio.StreamReader):
+    """A reader of lines that can pass them on in the turn of the event loop in which they arrive.
+
+    Whoever waits for a line gets it one turn later.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(limit=LINE_LIMIT)
+        self.take_line: Callable[[bytes], None] | None = None
+        """Called with each line that arrives whole while no other waits to be read."""
+        self._unread = 0
+
+    def feed_data(self, data: Any) -> None:
+        """Pass whole lines on, or keep the data until it is read."""
+        if self.take_line is None or self._unread or not data.endswith(b"\n"):
+            self._unread += len(data)
+            super().feed_data(data)
+            return
+        for line in data[:-1].split(b"\n"):
+            self.take_line(line)
+
+    async def readline(self) -> bytes:
+        """Return the next line that was not passed on."""
+        try:
+            line = await super().readline()
+        except ValueError:  # it is too long, and nobody knows how much of it was dropped
+            self.take_line = None
+            raise
+        self._unread -= len(line)
+        return line
+
+
 class StdinStream(ObjectReceiveStream[SessionMessage | Exception]):
     """Messages from stdin; for a line that is not a message, the error from parsing it."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
+    def __init__(self, reader: LineReader) -> None:
         self._reader = reader
         self._again: list[Any] = []
+
+    def pass_on(self, take: Callable[[Any], None]) -> None:
+        """Call `take` with most messages as soon as they arrive; the others are to be received."""
+        self._reader.take_line = lambda line: take(self.read_json(line))
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message; raise `EndOfStream` at the end."""
@@ -250,6 +286,10 @@ class StdinStream(ObjectReceiveStream[SessionMessage | Exception]):
             raise anyio.EndOfStream from None
         if not line:
             raise anyio.EndOfStream
+        return self.read_json(line)
+
+    def read_json(self, line: bytes) -> Any:
+        """Return the message in a line, or the error from parsing it."""
         try:
             return from_json(line)
         except ValueError as error:
@@ -347,6 +387,7 @@ class _ModernClient:
 
     async def serve(self) -> None:
         """Serve the client until it leaves."""
+        self._read.pass_on(self._take)
         try:
             with contextlib.suppress(anyio.EndOfStream):
                 while True:

@@ -38,6 +38,8 @@ from toolscout.servers.isolation import Launch, make_folders, prepare_launch
 
 MESSAGE_BYTES = 64 << 20
 """The longest message that is accepted; a longer one ends the server."""
+SHORT_LINE_BYTES = 64 << 10
+"""A longer message is worth a turn of the event loop."""
 LINE_BYTES = 4_000
 """Lines on stderr are cut after this many bytes."""
 WAITING_MESSAGES = 256
@@ -216,6 +218,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         """Why the process ended, once it has."""
         self.exited = asyncio.Event()
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.take_line: Callable[[bytes], bool] = lambda line: False
+        """Called with a short line before it is queued, if no line waits; False puts it there."""
         self.writable = asyncio.Event()
         self.writable.set()
         self.is_paused = False
@@ -228,6 +232,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._on_line = on_line
         self._on_end = on_end
         self._unread = 0
+        self._is_read = False
+        """Whether somebody waits for a line, so that all earlier ones have been dealt with."""
         self._transport: asyncio.SubprocessTransport | None = None
         self._is_over = False
 
@@ -252,7 +258,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     async def read_line(self) -> bytes | None:
         """Return the next line, or None after the last one; a process that had to wait goes on."""
+        self._is_read = True
         line = await self.lines.get()
+        self._is_read = False
         self._unread -= len(line or b"")
         few = self.lines.qsize() <= WAITING_MESSAGES // 2 and self._unread <= MESSAGE_BYTES // 2
         if few and self.is_paused:
@@ -315,6 +323,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note the process that was started."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
+        pipe = self._get_pipe(1)
+        pipe.set_protocol(_OutputPipe(self, pipe.get_protocol()))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Split the data into lines."""
@@ -323,6 +333,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 self.log(line)
             return
         for line in self._stdout.split(data):
+            is_next = self._is_read and self.lines.empty() and len(line) <= SHORT_LINE_BYTES
+            if is_next and self.take_line(line):
+                continue
             self._unread += len(line)
             self.lines.put_nowait(line)
         if self._stdout.is_too_long:
@@ -370,6 +383,22 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self.writable.set()
             self.lines.put_nowait(None)
             self._on_end()
+
+
+class _OutputPipe(asyncio.Protocol):
+    """Passes on the output of a process at once; asyncio's own protocol waits for another turn."""
+
+    def __init__(self, process: ServerProcess, own: asyncio.Protocol) -> None:
+        self._process = process
+        self._own = own
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the data on."""
+        self._process.pipe_data_received(1, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let asyncio note the end of the pipe."""
+        self._own.connection_lost(exc)
 
 
 class LineSplitter:
@@ -420,6 +449,15 @@ class ProcessStream(
         self._process = process
         self.take_answer: Callable[[Json], bool] = lambda message: False
         """Called with each message; tells whether somebody has waited for it."""
+        process.take_line = self._take_line
+
+    def _take_line(self, line: bytes) -> bool:
+        """Give an answer to the call that waits for it; this saves two turns of the event loop."""
+        try:
+            message = from_json(line)
+        except ValueError:
+            return False
+        return is_object(message) and self.take_answer(message)
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message, or raise `EndOfStream`."""
