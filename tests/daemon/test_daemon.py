@@ -413,6 +413,52 @@ def test_a_call_that_was_running_when_the_gateway_was_killed_is_not_made_twice(
     run(use)
 
 
+@pytest.mark.parametrize("number", [7, "seven", 'se"ven'])
+@pytest.mark.parametrize("order", [("jsonrpc", "id", "method"), ("method", "params", "jsonrpc")])
+def test_a_call_is_refused_after_a_kill_however_its_client_writes_it(
+    machine: Machine, tmp_path: Path, number: int | str, order: tuple[str, ...]
+):
+    machine.config = configuration(tmp_path, {"noting": NOTING})
+    notes = tmp_path / "notes"
+
+    def write_call(number: int | str, name: str, arguments: dict[str, Any]) -> bytes:
+        params = {"name": name, "arguments": arguments}
+        call = {"jsonrpc": "2.0", "method": "tools/call", "params": params, "id": number}
+        sorted_call = {key: call.pop(key) for key in order} | call
+        return json.dumps(sorted_call, separators=(",", ":")).encode() + b"\n"
+
+    async def read_answer(client: "subprocess.Popen[bytes]") -> dict[str, Any]:
+        """Return the next message that is no notification."""
+        assert client.stdout is not None
+        while True:
+            message = json.loads(await asyncio.to_thread(client.stdout.readline))
+            if "method" not in message:
+                return message
+
+    async def use(client: "subprocess.Popen[bytes]") -> None:
+        assert client.stdin is not None
+        client.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        client.stdin.write(write_call(2, "tool_search", {"queries": ["select:noting__note"]}))
+        client.stdin.flush()
+        assert [(await read_answer(client))["id"] for _ in range(2)] == [1, 2]
+        path = {"name": "noting__note", "arguments": {"path": str(notes), "id": 99}}
+        client.stdin.write(write_call(number, "tool_call", path))
+        client.stdin.flush()
+        await eventually(notes.exists)
+        [daemon] = machine.list_daemons()
+        daemon.send_signal(signal.SIGKILL)
+
+        answer = await read_answer(client)
+
+        assert answer["id"] == number
+        assert "may have been made" in answer["error"]["message"]
+        assert notes.read_text(encoding="utf-8") == "called\n"
+        client.stdin.close()
+
+    with machine.start() as client:
+        run(lambda: use(client))
+
+
 def test_a_newer_version_takes_over_without_a_failed_request(machine: Machine):
     async def call_until(client: Client, ended: asyncio.Event) -> int:
         count = 0

@@ -10,6 +10,7 @@ Every client waits for the start of its bridge, so what is imported here is litt
 import fcntl
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -47,6 +48,12 @@ SEARCHING = ("tool_search", "tool_describe")
 """Meta-tools whose calls can be made again without harm."""
 REMEMBERED = ("resources/subscribe", "logging/setLevel")
 """Requests that another daemon has to be told of."""
+_ID = rb'"jsonrpc":"2\.0","id":(\d+|"[ !#-\[\]-~]*")'
+ANSWER = re.compile(rb'\{%s,"(?:result|error)":' % _ID)
+CALL = re.compile(rb'\{%s,"method":"tools/call",|\{"method":"tools/call",.*,%s\}\s*$' % (_ID, _ID))
+"""How the daemon begins its answers, and how SDKs write calls. The bridge needs only the id of
+these messages, and parsing a long result would take most of the time that it adds to a search."""
+READ_BYTES = 1 << 16
 
 
 def run(arguments: Sequence[str]) -> int | None:
@@ -232,7 +239,7 @@ class Bridge:
         self._writing = threading.Lock()
         self._connection: socket.socket | None = None
         self._receivers: list[threading.Thread] = []
-        self._pending: dict[str, tuple[socket.socket, bytes, dict[str, Any]]] = {}
+        self._pending: dict[str, tuple[socket.socket, bytes]] = {}
         """Requests of the client without an answer, by id, with where they were sent."""
         self._last = ""
         """The id of the last message, if it was a request."""
@@ -260,10 +267,10 @@ class Bridge:
 
     def _pass_on(self, line: bytes) -> None:
         """Send a message of the client, to a new daemon if the last one has ended."""
-        message = _read_message(line)
-        method = message.get("method")
-        key = _make_key(message)
-        if method is None and key:
+        call = CALL.match(line)
+        message = _read_message(line) if call is None else {}
+        key = _make_key(message) if call is None else (call[1] or call[2]).decode()
+        if call is None and key and "method" not in message:
             # An answer to a daemon that has ended is of no use to the next.
             asked = self._asked.pop(key, None)
             if asked is not None:
@@ -271,13 +278,14 @@ class Bridge:
             return
         while True:
             connection = self._connection or self.connect()
-            if not _is_ended(connection) and _send(connection, line):
+            if _send(connection, line):
                 break
             self._connection = None  # it has not read this message
         if key:
-            self._pending[key] = (connection, line, message)
+            self._pending[key] = (connection, line)
         self._last = key
-        self._remember(line, message)
+        if call is None:
+            self._remember(line, message)
 
     def _remember(self, line: bytes, message: dict[str, Any]) -> None:
         method = message.get("method")
@@ -337,7 +345,8 @@ class Bridge:
     def _receive(self, connection: socket.socket) -> None:
         """Pass on what a daemon says until it ends, or until it has answered everything."""
         unread = ""
-        with connection, connection.makefile("rb") as lines:
+        # `makefile` returns an object that reads through Python code; this one does not.
+        with connection, open(connection.fileno(), "rb", READ_BYTES, closefd=False) as lines:
             try:
                 for line in lines:
                     self._pass_back(connection, line)
@@ -350,6 +359,12 @@ class Bridge:
                 self._receivers.remove(threading.current_thread())
 
     def _pass_back(self, connection: socket.socket, line: bytes) -> None:
+        answer = ANSWER.match(line)
+        if answer is not None:
+            with self._lock:
+                self._pending.pop(answer[1].decode(), None)
+            self._write(line)
+            return
         message = _read_message(line)
         key = _make_key(message)
         if message.get("toolscout") == LEAVE:
@@ -368,9 +383,12 @@ class Bridge:
         self._write(line)
 
     def _write(self, line: bytes) -> None:
-        with self._writing, suppress(BrokenPipeError):
-            self._sink.write(line)
-            self._sink.flush()
+        with self._writing:
+            try:
+                self._sink.write(line)
+                self._sink.flush()
+            except BrokenPipeError:
+                pass  # the client has gone; its requests end when stdin does
 
     def _end(self, connection: socket.socket, unread: str) -> None:
         """Repeat at another daemon what can be repeated, and refuse the rest."""
@@ -378,8 +396,9 @@ class Bridge:
             self._connection = None
         self._asked = {key: at for key, at in self._asked.items() if at is not connection}
         left = [(key, item) for key, item in self._pending.items() if item[0] is connection]
-        for key, (_, line, message) in left:
+        for key, (_, line) in left:
             del self._pending[key]
+            message = _read_message(line)
             if key == unread or _can_repeat(message):
                 try:
                     self._pass_on(line)
@@ -403,16 +422,6 @@ def _send(connection: socket.socket, line: bytes) -> bool:
     return True
 
 
-def _is_ended(connection: socket.socket) -> bool:
-    """Tell whether a daemon has closed a connection."""
-    try:
-        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
 def _can_repeat(message: dict[str, Any]) -> bool:
     """Tell whether a request can be made twice without harm."""
     if message.get("method") != "tools/call":
@@ -432,4 +441,7 @@ def _read_message(line: bytes) -> dict[str, Any]:
 
 def _make_key(message: dict[str, Any]) -> str:
     """Return the id of a message as a key; 1 and "1" differ. Empty for a notification."""
-    return json.dumps(message["id"]) if message.get("id") is not None else ""
+    number = message.get("id")
+    if number is None:
+        return ""
+    return str(number) if type(number) is int else json.dumps(number)
