@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gateway.fleet import text_of
 from servers.browsing import logged_in, visit
 from servers.oauthserver import oauth_world
 from serving import DEADLINE_SECONDS, MISSING, TIME, eventually, served
+from toolscout.config.references import forget_secrets
 from toolscout.config.servers import ServerConfig, Transport
 from toolscout.console.servers import STATES
 from toolscout.console.waiting import STATES as CALL_STATES
@@ -679,6 +681,36 @@ def test_a_person_logs_in_from_the_console(tmp_path: Path):
 
                 row = _row_when(asker, events, "ready")
             assert row["login"] == "logged in"
+
+
+def test_the_console_answers_while_a_login_waits_for_a_secret(tmp_path: Path):
+    ready = tmp_path / "ready"
+    asked = tmp_path / "asked"
+    ready.touch()
+    with oauth_world() as world:
+        command = f"touch {asked}; until [ -e {ready} ]; do sleep 0.01; done; echo key"
+        web = ServerConfig(
+            name="web",
+            transport=Transport.HTTP,
+            url=world.url,
+            oauth=True,
+            headers={"X-Key": f"${{command:sh -c '{command}'}}"},
+        )
+        with served(web, console=True, logins=tmp_path) as running:
+            asker = Asker(running.url)
+            with asker.events() as events:
+                _row_when(asker, events, "needs_login")
+            ready.unlink()
+            asked.unlink()
+            forget_secrets()  # as a reload does
+            with ThreadPoolExecutor() as threads:
+                login = threads.submit(asker.post, "/servers/web/login")
+                asyncio.run(eventually(asked.exists))
+                try:
+                    assert by_name(asker.get("/servers"))["web"]["state"] == "needs_login"
+                finally:
+                    ready.touch()
+                assert login.result()["url"].startswith("http")
 
 
 def _row_when(asker: Asker, events: Iterator[Any], state: str) -> Json:

@@ -239,7 +239,7 @@ class PendingLogins:
         login = self._logins.get(config.name)
         if login is None:
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._run(config.resolve(), address, by))
+            task = asyncio.create_task(self._run(config, address, by))
             login = self._logins[config.name] = (address, task)
             task.add_done_callback(lambda _: self._logins.pop(config.name, None))
         return await asyncio.shield(login[0])
@@ -261,11 +261,12 @@ class PendingLogins:
 
         tell(LoginOutcome.STARTED)
         try:
+            plain = await asyncio.to_thread(config.resolve)  # which may run a command
             # A client that was registered by hand is registered with one port.
             async with Callback(PORT if config.oauth_client_id else None) as callback:
                 is_new = await log_in(
-                    config,
-                    TokenFile(self._folder, config),
+                    plain,
+                    TokenFile(self._folder, plain),
                     callback=callback.url,
                     redirect=redirect,
                     answer=lambda: callback.answer(LOGIN_SECONDS),
