@@ -1,9 +1,11 @@
 """Gateways whose tools and search index are in PostgreSQL."""
 
 import asyncio
+import json
 import sys
+import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,8 +31,10 @@ from toolscout.search.postgres_catalog import PostgresCatalog
 from toolscout.servers.listings import save_manifest
 from toolscout.servers.manifest import Manifest
 from toolscout.sessions.session import Session
+from toolscout.settings import Programs, Settings
 from toolscout.stores import PostgresStore
 from toolscout.stores import postgres as postgres_store
+from toolscout.tools import Effect
 
 NOW = "time__get_current_time"
 GALLERY = ServerConfig(
@@ -252,6 +256,9 @@ def test_while_the_database_is_away_known_tools_are_called_and_searches_say_why_
                 await call(client, "tool_call", name=NOW, arguments=arguments)
                 proxy.cut()
                 called = await call(client, "tool_call", name=NOW, arguments=arguments)
+                prefixed = await call(
+                    client, "mcp__toolscout__tool_call", name=NOW, arguments=arguments
+                )
                 searched = await call(client, "tool_search", query="convert a time")
                 assert build_readiness(gateway, now=0.0)["tools"] == 2
                 proxy.restore()
@@ -259,6 +266,7 @@ def test_while_the_database_is_away_known_tools_are_called_and_searches_say_why_
                 while "convert_time" not in again:
                     again = await call(client, "tool_search", query="convert a time")
             assert "Asia/Tokyo" in called
+            assert "Asia/Tokyo" in prefixed
             assert "catalogue" in searched
             assert "time__convert_time" in again
 
@@ -298,3 +306,54 @@ def test_an_index_that_nobody_uses_any_more_is_dropped(site: Site):
 def test_an_index_in_a_database_needs_the_database_of_a_store():
     with pytest.raises(InvalidConfig, match="there is no store"):
         GatewayConfig(index=IndexPlace.POSTGRES)
+
+
+def test_no_request_reads_the_database_in_the_event_loop(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[str] = []
+    run_statements = postgres_store.Database.run
+
+    def watch(database: Any, *given: Any) -> Any:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            read.append("".join(traceback.format_stack(limit=6)))
+        return run_statements(database, *given)
+
+    program = (
+        f"names = [{NOW}(timezone='UTC')['timezone'], get_current_time('UTC')['timezone']]\n"
+        "names.append(call('time.get_current_time', {'timezone': 'UTC'})['timezone'])\n"
+        "for name in ('get_current_time', 'no_such_tool'):\n"
+        "    try:\n"
+        "        names.append(call(name, {'timezone': 'UTC'})['timezone'])\n"
+        "    except NameError:\n"
+        "        names.append('none')\n"
+        f"[*names, len(search('time')), describe({NOW!r})['name']]"
+    )
+
+    async def work() -> None:
+        server = replace(TIME, effects={"*": Effect.READ})
+        config = site.configure(server)
+        sessions = Settings(programs=Programs.from_mapping({"enabled": True}))
+        async with site.open(replace(config, sessions=sessions)) as gateway:
+            await eventually(lambda: gateway.catalog.get(NOW))
+            session = await asyncio.to_thread(gateway.open_session, "ann")
+            monkeypatch.setattr(postgres_store.Database, "run", watch)
+            async with connect(gateway, session) as client:
+                await client.list_tools()
+                await client.list_resources()
+                found = await call(client, "mcp__toolscout__tool_search", query="what time is it")
+                await call(client, "tool_describe", names=["time.get_current_time", "nothing"])
+                for name in (NOW, "mcp__time__get_current_time", "Get-Current-Time", "nothing"):
+                    await call(client, "tool_call", name=name, arguments={"timezone": "UTC"})
+                    await call(client, name, timezone="UTC")
+                calls = [{"name": name, "arguments": {"timezone": "UTC"}} for name in (NOW, "no")]
+                await call(client, "tool_call", calls=calls)
+                ran = await call(client, "tool_run", code=program)
+            monkeypatch.undo()
+            assert NOW in found
+            assert json.loads(ran) == ["UTC", "UTC", "UTC", "UTC", "none", 2, NOW]
+
+    run(work)
+
+    assert not read, "\n".join(sorted(set(read)))
