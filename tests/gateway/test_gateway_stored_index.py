@@ -19,22 +19,25 @@ from mcp import Client
 from databases import Proxy, open_proxy
 from serving import DEADLINE_SECONDS, TIME, eventually
 from toolscout.config.file import Config
-from toolscout.config.gateway import GatewayConfig, IndexPlace, Permission, Rule
+from toolscout.config.gateway import GatewayConfig, GatewayMode, IndexPlace, Permission, Rule
 from toolscout.config.servers import ServerConfig, ToolOverride, Transport
 from toolscout.errors import InvalidConfig
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.metrics import build_readiness, build_status
 from toolscout.gateway.server import build_server
+from toolscout.hints.hints import digest_definition
+from toolscout.programs.saved import SavedProgram, approve_program, save_program
 from toolscout.schemas import Json
 from toolscout.search.postgres import PostgresIndex
 from toolscout.search.postgres_catalog import PostgresCatalog
+from toolscout.servers.approvals import Lock
 from toolscout.servers.listings import save_manifest
 from toolscout.servers.manifest import Manifest
 from toolscout.sessions.session import Session
-from toolscout.settings import Programs, Settings
+from toolscout.settings import HintUse, Programs, Settings
 from toolscout.stores import PostgresStore
 from toolscout.stores import postgres as postgres_store
-from toolscout.tools import Effect
+from toolscout.tools import Effect, Tool
 
 NOW = "time__get_current_time"
 GALLERY = ServerConfig(
@@ -60,11 +63,14 @@ class Site:
         return Config(servers=tuple(marked), gateway=gateway)
 
     @asynccontextmanager
-    async def open(self, config: Config, url: str = "") -> AsyncGenerator[Gateway]:
+    async def open(
+        self, config: Config, url: str = "", lock: Lock | None = None
+    ) -> AsyncGenerator[Gateway]:
         if url:
             config = replace(config, gateway=replace(config.gateway, store=url))
         with closing(PostgresStore(url or self.url, schema=self.schema)) as store:
-            async with asyncio.timeout(DEADLINE_SECONDS), Gateway(config, store) as gateway:
+            gateway = Gateway(config, store, lock=lock)
+            async with asyncio.timeout(DEADLINE_SECONDS), gateway:
                 yield gateway
 
 
@@ -160,6 +166,77 @@ def test_gateways_of_one_configuration_share_an_index_and_others_do_not(site: Si
                 await eventually(lambda: other.catalog.get("time__convert_time"))
                 assert other.catalog.get(NOW) is None
                 assert here.catalog.get(NOW) is not None
+
+    run(work)
+
+
+def test_a_locked_gateway_offers_nothing_that_another_one_has_put_into_an_index(site: Site):
+    async def work() -> None:
+        config = site.configure(TIME)
+        async with site.open(config) as here:
+            await eventually(lambda: here.catalog.get(NOW))
+            async with site.open(config, lock={"time": {}}) as locked:
+                time = locked.pool.servers["time"]
+                assert locked.catalog.get(NOW) is None
+                await eventually(lambda: time.manifest)
+                await eventually(lambda: time.problems)
+                assert locked.catalog.get(NOW) is None
+                assert here.catalog.get(NOW) is not None
+
+    run(work)
+
+
+def test_gateways_with_and_without_hints_do_not_share_an_index(site: Site):
+    async def work() -> None:
+        config = site.configure(TIME)
+        async with site.open(config) as here:
+            await eventually(lambda: here.catalog.get(NOW))
+            now = here.catalog.get(NOW)
+            assert now is not None
+            assert here.scout.hints is not None
+            assert isinstance(here.catalog, PostgresCatalog)
+            hint = {digest_definition(now): "what the clock on the wall says"}
+            await asyncio.to_thread(here.scout.hints.add, hint, by="ann")
+            here.catalog.follow()
+            before = here.catalog.fingerprint
+            bare = replace(config, sessions=Settings(hints=HintUse.OFF))
+            async with site.open(bare) as other:
+                await eventually(lambda: other.catalog.get(NOW))
+                await eventually(lambda: other.pool.servers["time"].manifest)
+            here.catalog.follow()
+            assert here.catalog.fingerprint == before
+
+    run(work)
+
+
+def test_saved_programs_are_offered_only_by_gateways_that_run_programs(site: Site):
+    late = SavedProgram(
+        name="late_orders",
+        description="List the orders that are late.",
+        source="[]",
+        parameters={"type": "object"},
+        calls=(NOW,),
+    )
+
+    async def work() -> None:
+        config = site.configure(TIME)
+        sessions = Settings(programs=Programs.from_mapping({"enabled": True}))
+        with_programs = replace(config, sessions=sessions)
+        async with site.open(with_programs) as here:
+            await asyncio.to_thread(save_program, here.store, late)
+            await asyncio.to_thread(approve_program, here.store, late.name, late.digest, "ann")
+            await eventually(lambda: here.catalog.get("programs__late_orders"))
+            await eventually(lambda: here.catalog.get(NOW))
+            async with site.open(config) as without:
+                # Before a server has started, it has looked for saved programs.
+                async with connect(without, without.open_session("eve")) as client:
+                    await call(client, "tool_call", name=NOW, arguments={"timezone": "UTC"})
+                for gateway, is_offered in ((without, False), (here, True)):
+                    session = await asyncio.to_thread(gateway.open_session, "ann")
+                    found = await asyncio.to_thread(session.search, "list late orders")
+                    assert ("programs__late_orders" in found.text) is is_offered
+                    listing = await asyncio.to_thread(session.get_listing)
+                    assert ("late_orders" in listing) is is_offered
 
     run(work)
 
@@ -308,8 +385,9 @@ def test_an_index_in_a_database_needs_the_database_of_a_store():
         GatewayConfig(index=IndexPlace.POSTGRES)
 
 
+@pytest.mark.parametrize("mode", GatewayMode)
 def test_no_request_reads_the_database_in_the_event_loop(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, mode: GatewayMode
 ):
     read: list[str] = []
     run_statements = postgres_store.Database.run
@@ -320,6 +398,7 @@ def test_no_request_reads_the_database_in_the_event_loop(
             read.append("".join(traceback.format_stack(limit=6)))
         return run_statements(database, *given)
 
+    always_loaded = Tool.define("new", server="other", always_load=True)
     program = (
         f"names = [{NOW}(timezone='UTC')['timezone'], get_current_time('UTC')['timezone']]\n"
         "names.append(call('time.get_current_time', {'timezone': 'UTC'})['timezone'])\n"
@@ -333,7 +412,7 @@ def test_no_request_reads_the_database_in_the_event_loop(
 
     async def work() -> None:
         server = replace(TIME, effects={"*": Effect.READ})
-        config = site.configure(server)
+        config = site.configure(server, mode=mode)
         sessions = Settings(programs=Programs.from_mapping({"enabled": True}))
         async with site.open(replace(config, sessions=sessions)) as gateway:
             await eventually(lambda: gateway.catalog.get(NOW))
@@ -349,6 +428,9 @@ def test_no_request_reads_the_database_in_the_event_loop(
                     await call(client, name, timezone="UTC")
                 calls = [{"name": name, "arguments": {"timezone": "UTC"}} for name in (NOW, "no")]
                 await call(client, "tool_call", calls=calls)
+                await asyncio.to_thread(gateway.catalog.replace, "other", [always_loaded])
+                await client.list_tools()
+                await call(client, "tool_call", name="nothing", arguments={})
                 ran = await call(client, "tool_run", code=program)
             monkeypatch.undo()
             assert NOW in found

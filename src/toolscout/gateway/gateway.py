@@ -91,7 +91,7 @@ from toolscout.programs.saved import (
     list_approved,
     publish_programs,
 )
-from toolscout.schemas import Json, is_object
+from toolscout.schemas import Json, is_object, to_canonical_json
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
 from toolscout.servers.connection import INPUT_REQUIRED, Relay
@@ -211,7 +211,7 @@ class Gateway:
         self._audit = self._open_audit() if config.gateway.audit else None
         settings = _build_settings(config)
         hints = Hints.from_settings(settings, self.store)
-        self.catalog, self._stored_index = _open_catalog(config, hints)
+        self.catalog, self._stored_index = _open_catalog(config, hints, lock)
         self.encrypted_logins = EncryptedLogins(
             self.store,
             config.gateway.resolve_login_keys(),
@@ -426,8 +426,11 @@ class Gateway:
 
     async def _watch_programs(self) -> None:
         """Offer the saved programs that somebody has approved, unless a lock says what is used."""
-        # Those of an earlier run may be in a database.
-        published = None if SAVED_SERVER in self.catalog.servers else list[str]()
+        published = list[str]()
+        # Those of an earlier run may be in a database, but also those of another gateway that runs
+        # programs while this one does not. Sessions here see none that this gateway cannot run.
+        if self.config.sessions.programs.enabled and SAVED_SERVER in self.catalog.servers:
+            published = None
         while not self._is_locked:
             try:
                 wants = self.config.sessions.programs.enabled
@@ -664,7 +667,7 @@ class Gateway:
     ) -> Json:
         name = params.name
         arguments = params.arguments
-        is_direct = self.is_direct(session)
+        is_direct = await session.run_locked(partial(self.is_direct, session))
         session.offer_meta_tools(not is_direct)
         has_variants = self.config.gateway.split_calls and not is_direct
         asked = CALL if has_variants and name in VARIANTS else name
@@ -997,7 +1000,9 @@ def name_catalog(config: Config) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _open_catalog(config: Config, hints: Hints | None) -> tuple[Catalog, "PostgresIndex | None"]:
+def _open_catalog(
+    config: Config, hints: Hints | None, lock: Lock | None
+) -> tuple[Catalog, "PostgresIndex | None"]:
     """Return the catalogue that a configuration asks for, and its index if it is not in memory."""
     if config.gateway.index is IndexPlace.MEMORY:
         return Catalog(), None
@@ -1005,7 +1010,9 @@ def _open_catalog(config: Config, hints: Hints | None) -> tuple[Catalog, "Postgr
     from toolscout.search.postgres_catalog import PostgresCatalog
 
     encoder = config.sessions.encoder.value
-    schema = name_schema(encoder, name_catalog(config))
+    # What a lock keeps away from this gateway, another one may offer.
+    locked = to_canonical_json(lock).decode() if lock is not None else ""
+    schema = name_schema(encoder, name_catalog(config), config.sessions.hints.value, locked)
     url = config.gateway.resolve_store()
     catalog = PostgresCatalog(url, schema=schema, encoder=encoder, hints=hints)
     return catalog, catalog.index
