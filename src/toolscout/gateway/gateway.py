@@ -677,13 +677,18 @@ class Gateway:
                 variant = name if has_variants else ""
                 return await self._call_each(session, context, params, calls, notes, variant, task)
         if find_meta_tool(self.catalog, asked) == RUN:
-            return await self._run_program(session, context, params, task)
+            return await self._run_program(session, context, params, asked, task)
         if has_variants:
             check = partial(self._check_variant, session, context, name, arguments)
             error = await session.run_locked(check)
             if error is not None:
                 return result_from_reply(_refuse(session, error))
         name = asked
+        if self.catalog.state(SAVED_SERVER) is not None:
+            find = partial(session.find_target, name, arguments)
+            tool, _ = await session.run_locked(find)
+            if tool is not None and isinstance(tool.function, SavedProgram):
+                return await self._run_program(session, context, params, name, task)
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
         forwarded = self.forward(session, context, params, task, upstream=upstream)
@@ -713,23 +718,29 @@ class Gateway:
         session: Session,
         context: Context,
         params: types.CallToolRequestParams,
+        name: str,
         task: RunningTask | None,
     ) -> Json:
-        """Answer `tool_run`: each call of the program is forwarded like one of several calls."""
+        """Answer `tool_run`, or a call of a saved program.
+
+        Each call of the program is forwarded like one of several calls.
+        """
         await self._wait_for_listings(session)  # whose functions the program may use
 
         async def work(relay: Relay) -> Json:
             parts = self._build_parts(session, context, params, relay)
-            reply = await session.handle(RUN, params.arguments, **parts)
+            confirm = self.forward(session, context, asked, is_alone=False, relay=relay).confirm
+            reply = await session.handle(name, params.arguments, confirm=confirm, **parts)
             is_stored = await self.store.wait_written(SESSION_KIND, session.id)
             if reply.references and self.has_growing_list(context):
                 await context.session.send_tool_list_changed()
             return mark_stored(result_from_reply(reply), is_stored=is_stored)
 
+        asked = params.model_copy(update={"request_state": None, "input_responses": None})
         whole = self.forward(session, context, params)
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return await work(whole)  # such a client can be asked while its request is open
-        key = CallKey(session=session.id, tool=RUN, arguments=params.arguments or {})
+        key = CallKey(session=session.id, tool=name, arguments=params.arguments or {})
         state, answers = params.request_state, params.input_responses
         while True:
             try:
