@@ -350,6 +350,28 @@ def test_while_the_database_is_away_known_tools_are_called_and_searches_say_why_
     run(work)
 
 
+def test_a_search_that_waits_for_the_database_holds_up_no_call_of_a_known_tool(
+    site: Site, proxy: Proxy
+):
+    async def work() -> None:
+        arguments = {"timezone": "Asia/Tokyo"}
+        async with site.open(site.configure(TIME), proxy.url) as gateway:
+            await eventually(lambda: gateway.catalog.get(NOW))
+            async with connect(gateway, gateway.open_session("ann")) as client:
+                await call(client, "tool_call", name=NOW, arguments=arguments)
+                proxy.pause()
+                search = asyncio.create_task(call(client, "tool_search", query="convert a time"))
+                await asyncio.sleep(0)
+                for _ in range(20):
+                    called = await call(client, "tool_call", name=NOW, arguments=arguments)
+                    assert "Asia/Tokyo" in called
+                    assert not search.done()
+                assert "catalogue" in await search
+                proxy.resume()
+
+    run(work)
+
+
 def test_an_index_that_nobody_uses_any_more_is_dropped(site: Site):
     config = site.configure(TIME)
 

@@ -107,6 +107,10 @@ class PostgresCatalog(Catalog):
         self._closed.set()
         self.index.close()
 
+    def check(self) -> None:
+        """Raise `CatalogUnavailable` if the database does not answer."""
+        self.index.read(lambda snapshot: None)
+
     @property
     def is_local(self) -> bool:
         """False: reading may need the database."""
