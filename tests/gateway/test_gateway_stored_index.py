@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import mcp_types as types
 import psycopg
 import pytest
 from mcp import Client
@@ -407,10 +408,9 @@ def test_an_index_in_a_database_needs_the_database_of_a_store():
         GatewayConfig(index=IndexPlace.POSTGRES)
 
 
-@pytest.mark.parametrize("mode", GatewayMode)
-def test_no_request_reads_the_database_in_the_event_loop(
-    site: Site, monkeypatch: pytest.MonkeyPatch, mode: GatewayMode
-):
+@pytest.fixture
+def loop_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Collect where the database is read in an event loop while a test sets `watch`."""
     read: list[str] = []
     run_statements = postgres_store.Database.run
 
@@ -420,6 +420,45 @@ def test_no_request_reads_the_database_in_the_event_loop(
             read.append("".join(traceback.format_stack(limit=6)))
         return run_statements(database, *given)
 
+    monkeypatch.setattr(postgres_store.Database, "run", watch)
+    yield read
+
+
+def test_an_update_of_a_resource_is_passed_on_without_reading_in_the_event_loop(
+    site: Site, loop_reads: list[str], tmp_path: Path
+):
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        if message.method == "notifications/resources/updated":
+            heard.put_nowait(message.params.uri)
+
+    async def work() -> None:
+        notebook = str(Path(__file__).with_name("notebook.py"))
+        args = (notebook, "handshake", str(tmp_path / "ledger"))
+        notes = ServerConfig(
+            name="notes", transport=Transport.STDIO, command=sys.executable, args=args
+        )
+        async with site.open(site.configure(notes)) as gateway:
+            await eventually(lambda: len(gateway.catalog))
+            session = await asyncio.to_thread(gateway.open_session, "ann")
+            async with connect(gateway, session, mode="legacy", message_handler=hear) as client:
+                params = types.SubscribeRequestParams(uri="toolscout://notes/note://a")
+                asked = types.SubscribeRequest(params=params)
+                await client.session.send_request(asked, types.EmptyResult)
+                await asyncio.to_thread(gateway.catalog.replace, "other", [Tool(name="new")])
+                loop_reads.clear()
+                gateway.pool.watched.on_update("notes", "note://a")
+                assert await heard.get() == "toolscout://notes/note://a"
+        assert not loop_reads, "\n".join(sorted(set(loop_reads)))
+
+    run(work)
+
+
+@pytest.mark.parametrize("mode", GatewayMode)
+def test_no_request_reads_the_database_in_the_event_loop(
+    site: Site, loop_reads: list[str], mode: GatewayMode
+):
     always_loaded = Tool.define("new", server="other", always_load=True)
     program = (
         f"names = [{NOW}(timezone='UTC')['timezone'], get_current_time('UTC')['timezone']]\n"
@@ -439,7 +478,7 @@ def test_no_request_reads_the_database_in_the_event_loop(
         async with site.open(replace(config, sessions=sessions)) as gateway:
             await eventually(lambda: gateway.catalog.get(NOW))
             session = await asyncio.to_thread(gateway.open_session, "ann")
-            monkeypatch.setattr(postgres_store.Database, "run", watch)
+            loop_reads.clear()
             async with connect(gateway, session) as client:
                 await client.list_tools()
                 await client.list_resources()
@@ -454,10 +493,8 @@ def test_no_request_reads_the_database_in_the_event_loop(
                 await client.list_tools()
                 await call(client, "tool_call", name="nothing", arguments={})
                 ran = await call(client, "tool_run", code=program)
-            monkeypatch.undo()
+            assert not loop_reads, "\n".join(sorted(set(loop_reads)))
             assert NOW in found
             assert json.loads(ran) == ["UTC", "UTC", "UTC", "UTC", "none", 2, NOW]
 
     run(work)
-
-    assert not read, "\n".join(sorted(set(read)))
