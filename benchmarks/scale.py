@@ -13,11 +13,12 @@ import asyncio
 import gc
 import json
 import math
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -482,6 +483,9 @@ async def _count_seconds(process: Any, client: Client, tool: str, count: int) ->
 
 
 def _count_stored(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        # Until then, its log has each changed page again, up to 4 MB.
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return sum(path.stat().st_size for path in folder.glob("gateway.db*"))
 
 

@@ -92,17 +92,16 @@ class Replica:
 class Site:
     """What clients find at `url`, and what can happen to it."""
 
-    def __init__(self, url: str, replicas: list[Replica], database: str, data: Path) -> None:
+    def __init__(self, url: str, replicas: list[Replica], database: str) -> None:
         self.url = url
         self.database = database
         """The address of the database itself."""
         self.replicas = replicas
-        self._data = data
 
     def restart_database(self) -> float:
         """Stop the database and start it again; return how many seconds that took."""
         started = time.monotonic()
-        restart_postgres(self._data)
+        restart_postgres(self.database)
         return time.monotonic() - started
 
 
@@ -120,10 +119,9 @@ def open_site(
     Tokens have the name of their principal. Whatever is started carries the mark.
     """
     public = find_port()
-    data = folder / "database"
     with contextlib.ExitStack() as stack:
-        database = stack.enter_context(run_postgres(data))
-        pooled = stack.enter_context(run_pooler(folder, database))
+        database = stack.enter_context(run_postgres())
+        pooled = stack.enter_context(run_pooler(database))
         config = _write_configuration(folder, servers, tokens, pooled, database, public, mark)
         ports = [find_port() for _ in range(replicas)]
         stack.enter_context(_run_balancer(folder, public, ports))
@@ -134,7 +132,7 @@ def open_site(
             started.append(replica)
         for replica in started:
             assert becomes(replica.is_ready, READY_SECONDS), replica.log.read_text()
-        yield Site(f"http://127.0.0.1:{public}", started, database, data)
+        yield Site(f"http://127.0.0.1:{public}", started, database)
 
 
 @contextlib.contextmanager

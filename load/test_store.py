@@ -38,9 +38,9 @@ Ask = Callable[[Gateway, Session, int], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database() -> Iterator[str]:
     """Run a database for all tests of this file."""
-    with run_postgres(tmp_path_factory.mktemp("postgres")) as url:
+    with run_postgres() as url:
         yield url
 
 

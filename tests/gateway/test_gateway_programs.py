@@ -18,6 +18,7 @@ from toolscout.config.gateway import GatewayConfig
 from toolscout.gateway.audit import read_entries
 from toolscout.gateway.gateway import Gateway
 from toolscout.gateway.server import build_server
+from toolscout.programs.saved import SavedProgram, approve_program, save_program
 from toolscout.settings import Programs, Settings
 from toolscout.stores import MemoryStore
 from toolscout.tools import Effect
@@ -199,3 +200,65 @@ def test_calls_of_one_program_stay_within_the_limit_of_its_token():
 
     assert text_of(asyncio.run(conversation())) == "7"
     assert most == 1
+
+
+ASK_TWICE = SavedProgram(
+    name="ask_twice",
+    description="Ask for two times.",
+    source=(
+        "done = []\n"
+        "for zone in zones:\n"
+        "    try:\n"
+        f"        done.append({NOW}(timezone=zone)['timezone'])\n"
+        "    except PermissionError:\n"
+        "        done.append('refused')\n"
+        "done"
+    ),
+    parameters={"type": "object", "properties": {"zones": {"type": "array"}}},
+    calls=(NOW,),
+)
+
+
+def run_saved(
+    store: MemoryStore, person: Person, programs: dict[str, Any], **options: Any
+) -> tuple[Any, list[str]]:
+    """Return what a saved program gives, and which tools the audit record has."""
+    digest = save_program(store, ASK_TWICE).digest
+    approve_program(store, ASK_TWICE.name, digest, "ann")
+
+    async def conversation() -> Any:
+        async with opened(programs, store=store, person=person, **options) as (gateway, client):
+            await eventually(lambda: gateway.catalog.get("programs__ask_twice"))
+            arguments = {"zones": ["UTC", "Asia/Tokyo"]}
+            asked = {"name": "programs__ask_twice", "arguments": arguments}
+            return await client.call_tool("tool_call", asked)
+
+    result = asyncio.run(conversation())
+    return result, [e["tool"] for e in read_entries(store) if e["event"] == "call"]
+
+
+@ERAS
+def test_a_person_is_asked_about_each_call_of_a_saved_program_that_may_destroy_something(era: str):
+    person = Person("once", "no")
+    effects = {"get_current_time": Effect.DESTRUCTIVE}
+
+    result, called = run_saved(MemoryStore(), person, {"effects": "all"}, era=era, effects=effects)
+
+    assert json.loads(text_of(result)) == ["UTC", "refused"]
+    assert len(person.questions) == 2
+    assert called.count(NOW) == 1
+
+
+@ERAS
+def test_a_rule_may_ask_a_person_before_a_saved_program_begins(era: str):
+    rules = {"ask": {"permission": "ask", "tools": ["programs__*"]}}
+    refusing = Person("no")
+    result, called = run_saved(MemoryStore(), refusing, {}, era=era, rules=rules)
+    assert result.is_error
+    assert called == []
+
+    agreeing = Person("once")
+    result, called = run_saved(MemoryStore(), agreeing, {}, era=era, rules=rules)
+    assert json.loads(text_of(result)) == ["UTC", "Asia/Tokyo"]
+    assert called.count(NOW) == 2
+    assert len(agreeing.questions) == 1

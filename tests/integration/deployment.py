@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -33,26 +32,22 @@ def test_haproxy_accepts_the_configuration_of_the_load_balancer():
 
 def test_replicas_share_values_and_hear_each_other_through_pgbouncer():
     """In transaction mode, where each statement may use another connection to the database."""
-    with tempfile.TemporaryDirectory(prefix="toolscout-") as name:
-        folder = Path(name)
-        with run_postgres(folder / "data") as url, run_pooler(folder, url) as pooled:
-            one, two = (PostgresStore(pooled, listen_url=url) for _ in range(2))
-            with one, two:
-                heard: Queue[object] = Queue()
-                two.listen(heard.put)
-                assert heard.get(timeout=DEADLINE_SECONDS) is None  # it listens now
-                values = [f"{number}".encode() for number in range(40)]
-                with ThreadPoolExecutor(8) as pool:
-                    list(pool.map(partial(one.append, "usage"), values))
-                one.write_all(
-                    [Put("session", "a", b"x"), Append("usage", b"last"), Trim("usage", 5)]
-                )
-                while heard.get(timeout=DEADLINE_SECONDS) != {"session": {"a"}, "usage": set()}:
-                    pass
-                kept = [value for _, value in two.scan("usage")]
-                assert two.read("session", "a") == b"x"
-                assert two.claim("renewal", "two", 60)
-                assert not one.claim("renewal", "one", 60)
+    with run_postgres() as url, run_pooler(url) as pooled:
+        one, two = (PostgresStore(pooled, listen_url=url) for _ in range(2))
+        with one, two:
+            heard: Queue[object] = Queue()
+            two.listen(heard.put)
+            assert heard.get(timeout=DEADLINE_SECONDS) is None  # it listens now
+            values = [f"{number}".encode() for number in range(40)]
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(partial(one.append, "usage"), values))
+            one.write_all([Put("session", "a", b"x"), Append("usage", b"last"), Trim("usage", 5)])
+            while heard.get(timeout=DEADLINE_SECONDS) != {"session": {"a"}, "usage": set()}:
+                pass
+            kept = [value for _, value in two.scan("usage")]
+            assert two.read("session", "a") == b"x"
+            assert two.claim("renewal", "two", 60)
+            assert not one.claim("renewal", "one", 60)
 
     assert len(kept) == 5
     assert kept[-1] == b"last"

@@ -128,6 +128,21 @@ def test_the_same_tools_are_written_once_whoever_sends_them(open_catalog: Open):
     assert heard == ["github"]
 
 
+def test_a_tool_that_is_named_like_one_of_toolscout_is_known_without_the_database(
+    open_catalog: Open, proxy: Proxy
+):
+    catalog = open_catalog(proxy.url)
+    aliased = make_tools("github", "find", aliases=("tool_run",))
+    catalog.replace("github", [*make_tools("github", "tool_search"), *aliased])
+    proxy.cut()
+
+    names = ("github__tool_search", "mcp__github__tool_search", "other__tool_search")
+    found = [[tool.name for tool in catalog.resolve(name)] for name in names]
+    assert found == [["github__tool_search"], ["github__tool_search"], []]
+    assert [tool.name for tool in catalog.resolve("tool_run")] == ["github__find"]
+    proxy.restore()
+
+
 def test_tools_are_added_and_removed_one_by_one(open_catalog: Open):
     catalog = open_catalog()
     catalog.replace("github", make_tools("github", "create_issue"))

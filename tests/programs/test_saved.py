@@ -101,6 +101,17 @@ def test_a_session_that_may_not_call_everything_it_calls_does_not_see_it():
     assert shop.made == []
 
 
+def test_a_program_is_not_found_while_a_tool_that_it_calls_is_missing():
+    lost = replace(TOTAL, calls=("shop__get_order", "shop__gone"))
+    session = Shop(lost).scout.session("a")
+
+    found = session.search("add up order totals")
+
+    assert "programs__sum_of_orders" not in [hit.tool.name for hit in found.hits]
+    assert "sum_of_orders" not in session.get_listing()
+    assert session.find_tool("programs__sum_of_orders") is None
+
+
 def test_it_calls_nothing_that_was_not_approved():
     sly = replace(TOTAL, source="call('shop__get_' + 'secret')")
     shop = Shop(sly)

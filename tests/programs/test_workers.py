@@ -33,7 +33,7 @@ class Host:
         self.at_once = 0
         self.most_at_once = 0
 
-    def has_function(self, name: str) -> bool:
+    async def has_function(self, name: str) -> bool:
         return name in ("echo", "fail", "wait")
 
     async def answer(self, call: FunctionCall) -> object:
@@ -255,12 +255,15 @@ from toolscout.settings import Programs
 async def answer(call):
     return 1
 
+async def has_function(name):
+    return True
+
 async def main():
     workers = Workers()
     options = Programs(enabled=True)
     for _ in range(100):
         await workers.run(
-            "f()", options=options, owner="me", has_function=lambda name: True, answer=answer
+            "f()", options=options, owner="me", has_function=has_function, answer=answer
         )
     await workers.close()
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from toolscout.schemas import Json
 from toolscout.settings import Programs
 
 SAMPLE = len(TEMPLATES)
+ASK = Permission.ASK
+DENY = Permission.DENY
 AT_ONCE = 2
 
 
@@ -168,6 +170,108 @@ def test_the_attempts_reach_a_tool_that_may_be_called():
         return reached
 
     assert asyncio.run(work()) >= len(ATTEMPTS) // 3
+
+
+LOOKS = [
+    "search('select:{name}')",
+    "search('{words}')",
+    "search(['{name}', 'kind:resource', 'kind:skill', '{name}*'])",
+    "describe('{name}')",
+    "describe(['{name}', 'note'])",
+    "call('note', {{'{name}': 1}})",
+    "call('tool_describe', {{'names': ['{name}']}})",
+    "{name}",
+]
+
+
+@pytest.mark.parametrize("name", ["forbidden", "app_only", "secret_page", "secret_skill"])
+def test_no_program_reads_what_a_hidden_tool_is_for(name: str):
+    place = Place(STRICT)
+    tool = place.scout.catalog.get(name)
+    assert tool is not None
+
+    async def work() -> list[str]:
+        codes = [look.format(name=name, words=tool.description) for look in LOOKS]
+        replies = [await place.run(code) for code in codes]
+        await place.scout.close()
+        return [reply.text for reply in replies]
+
+    assert [text for text in asyncio.run(work()) if tool.description in text] == []
+
+
+def test_a_hidden_tool_would_be_read_by_one_who_may_see_it():
+    """Or the looks would prove nothing."""
+    place = Place(Policy())
+
+    async def work() -> int:
+        codes = [look.format(name="secret_page", words="A secret page.") for look in LOOKS]
+        replies = [await place.run(code) for code in codes]
+        await place.scout.close()
+        return sum("A secret page." in reply.text for reply in replies)
+
+    assert asyncio.run(work()) >= 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Policy(allowed=lambda tool: tool.name != "page"),
+        Policy(disabled={"page": "not today"}),
+        Policy(permit=lambda tool, given: DENY if tool.name == "page" else Permission.ALLOW),
+        Policy(permit=lambda tool, given: ASK if tool.name == "page" else Permission.ALLOW),
+    ],
+    ids=["hidden", "disabled", "denied", "asked"],
+)
+def test_a_rule_that_changes_while_a_program_runs_holds_for_its_next_call(change: Policy):
+    place = Place(Policy())
+
+    async def execute(tool: Tool, arguments: Json) -> str:
+        place.made.append(tool.name)
+        if tool.name == "note":
+            place.session.restrict(change)
+        return "done"
+
+    place.scout.connect("", execute)
+    code = (
+        "f = page\n"
+        "page()\n"
+        "note()\n"
+        "for name in ('page', 'PAGE'):\n"
+        "    try:\n"
+        "        call(name)\n"
+        "    except (NameError, PermissionError):\n"
+        "        pass\n"
+        "f()"
+    )
+
+    async def work() -> Reply:
+        reply = await place.run(code)
+        await place.scout.close()
+        return reply
+
+    assert asyncio.run(work()).code == "program_failed"
+    assert place.made == ["page", "note"]
+
+
+def test_settings_that_change_while_a_program_runs_hold_for_the_next_program():
+    place = Place(Policy(), options={"effects": "write"})
+
+    async def execute(tool: Tool, arguments: Json) -> str:
+        place.made.append(tool.name)
+        settings = replace(place.scout.settings, programs=Programs(enabled=False))
+        place.scout.change_settings(settings)
+        return "done"
+
+    place.scout.connect("", execute)
+
+    async def work() -> Reply:
+        await place.run("note()")
+        reply = await place.run("write()")
+        await place.scout.close()
+        return reply
+
+    assert asyncio.run(work()).code == "program_stopped"
+    assert place.made == ["note"]
 
 
 def test_writing_is_refused_unless_the_configuration_permits_it():

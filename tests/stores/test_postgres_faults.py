@@ -17,7 +17,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from databases import Proxy, open_proxy, restart_postgres, run_postgres
+from databases import Proxy, find_data, open_proxy, restart_postgres, run_postgres
 from serving import DEADLINE_SECONDS, TIME, served
 from toolscout.errors import StoreUnavailable
 from toolscout.sessions.usage import USAGE_KIND
@@ -144,13 +144,11 @@ def write_during(url: str, stop: Callable[[], None], go_on: Callable[[], None]) 
         return is_written, seen, *written, store.dropped
 
 
-def test_what_is_written_while_the_processes_of_the_database_are_stopped_is_not_lost(
-    tmp_path: Path,
-):
-    with run_postgres(tmp_path / "data") as url:
+def test_what_is_written_while_the_processes_of_the_database_are_stopped_is_not_lost():
+    with run_postgres() as url:
 
         def signal_all(number: signal.Signals) -> None:
-            for process in list_processes(tmp_path / "data"):
+            for process in list_processes(find_data(url)):
                 process.send_signal(number)
 
         told = write_during(
@@ -160,18 +158,16 @@ def test_what_is_written_while_the_processes_of_the_database_are_stopped_is_not_
     assert told == (False, b"two", b"two", 1, 0)
 
 
-def test_what_is_written_while_the_database_is_killed_and_started_again_is_not_lost(
-    tmp_path: Path,
-):
-    with run_postgres(tmp_path / "data") as url:
+def test_what_is_written_while_the_database_is_killed_and_started_again_is_not_lost():
+    with run_postgres() as url:
 
         def kill() -> None:
-            processes = list_processes(tmp_path / "data")
+            processes = list_processes(find_data(url))
             for process in processes:
                 process.kill()
             psutil.wait_procs(processes, DEADLINE_SECONDS)
 
-        told = write_during(url, kill, lambda: restart_postgres(tmp_path / "data"))
+        told = write_during(url, kill, lambda: restart_postgres(url))
 
     assert told == (False, b"two", b"two", 1, 0)
 

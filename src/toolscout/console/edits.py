@@ -36,6 +36,11 @@ EDITED = {HINT: str, "enabled": bool, "description": str, "arguments": dict, "hi
 """What of a tool can be changed, and the type of each."""
 Edit = tuple[tuple[str, ...], Json]
 """The keys that lead to a table, and other options for it."""
+NEEDS_RESTART = (
+    "This gateway keeps its tools in a database, so changes of servers take effect only after a "
+    "restart."
+)
+EDIT_FILE = "Edit the configuration file and restart the gateways. Stop the server to end it now."
 EXPECTED = {str: "a text", bool: "true or false", dict: "an object", list: "a list of texts"}
 
 
@@ -108,6 +113,8 @@ class ConfigEdits:
             message = "This gateway has no configuration file, so nothing can be changed lastingly."
             hint = "Start it with `toolscout serve --config FILE`."
             raise ApiError(409, "no_file", message, hint)
+        if not self._gateway.catalog.is_local:
+            raise ApiError(409, "needs_restart", NEEDS_RESTART, EDIT_FILE)
 
     def _find_server(self, name: str) -> ServerConfig:
         try:
@@ -130,6 +137,8 @@ class ConfigEdits:
         path = self._find_path(server)
         if path == Path():
             return "This gateway has no configuration file."
+        if not self._gateway.catalog.is_local:
+            return f"{NEEDS_RESTART} {EDIT_FILE}"
         try:
             read_own_text(path)
         except ToolscoutError as error:

@@ -227,7 +227,7 @@ class Routes:
         servers = self._console.servers
         if servers is None:
             return []
-        tools = view.callables
+        tools = await asyncio.to_thread(lambda: view.callables)
         owners = [tool.server for tool in tools]
         tokens = await asyncio.to_thread(self._console.costs.sum_by, tools, owners)
         logins = self._console.user_logins
@@ -263,6 +263,7 @@ class Routes:
         name = request.path_params["name"]
         action = request.path_params["action"]
         servers = self._get_servers()
+        await asyncio.to_thread(lambda: view.callables)  # the row of a server counts them
         if action in DECISIONS:
             ids = frozenset(request.query_params.getlist("id"))
             return await servers.decide(view, name, action, ids)

@@ -91,7 +91,7 @@ from toolscout.programs.saved import (
     list_approved,
     publish_programs,
 )
-from toolscout.schemas import Json, is_object
+from toolscout.schemas import Json, is_object, to_canonical_json
 from toolscout.scout import Scout
 from toolscout.servers.approvals import Lock
 from toolscout.servers.connection import INPUT_REQUIRED, Relay
@@ -211,7 +211,7 @@ class Gateway:
         self._audit = self._open_audit() if config.gateway.audit else None
         settings = _build_settings(config)
         hints = Hints.from_settings(settings, self.store)
-        self.catalog, self._stored_index = _open_catalog(config, hints)
+        self.catalog, self._stored_index = _open_catalog(config, hints, lock)
         self.encrypted_logins = EncryptedLogins(
             self.store,
             config.gateway.resolve_login_keys(),
@@ -426,8 +426,11 @@ class Gateway:
 
     async def _watch_programs(self) -> None:
         """Offer the saved programs that somebody has approved, unless a lock says what is used."""
-        # Those of an earlier run may be in a database.
-        published = None if SAVED_SERVER in self.catalog.servers else list[str]()
+        published = list[str]()
+        # Those of an earlier run may be in a database, but also those of another gateway that runs
+        # programs while this one does not. Sessions here see none that this gateway cannot run.
+        if self.config.sessions.programs.enabled and SAVED_SERVER in self.catalog.servers:
+            published = None
         while not self._is_locked:
             try:
                 wants = self.config.sessions.programs.enabled
@@ -664,7 +667,7 @@ class Gateway:
     ) -> Json:
         name = params.name
         arguments = params.arguments
-        is_direct = self.is_direct(session)
+        is_direct = await session.run_locked(partial(self.is_direct, session))
         session.offer_meta_tools(not is_direct)
         has_variants = self.config.gateway.split_calls and not is_direct
         asked = CALL if has_variants and name in VARIANTS else name
@@ -674,13 +677,18 @@ class Gateway:
                 variant = name if has_variants else ""
                 return await self._call_each(session, context, params, calls, notes, variant, task)
         if find_meta_tool(self.catalog, asked) == RUN:
-            return await self._run_program(session, context, params, task)
+            return await self._run_program(session, context, params, asked, task)
         if has_variants:
             check = partial(self._check_variant, session, context, name, arguments)
             error = await session.run_locked(check)
             if error is not None:
                 return result_from_reply(_refuse(session, error))
         name = asked
+        if self.catalog.state(SAVED_SERVER) is not None:
+            find = partial(session.find_target, name, arguments)
+            tool, _ = await session.run_locked(find)
+            if tool is not None and isinstance(tool.function, SavedProgram):
+                return await self._run_program(session, context, params, name, task)
         if to_meta_name(name) == SEARCH:
             await self._wait_for_listings(session)
         forwarded = self.forward(session, context, params, task, upstream=upstream)
@@ -710,23 +718,29 @@ class Gateway:
         session: Session,
         context: Context,
         params: types.CallToolRequestParams,
+        name: str,
         task: RunningTask | None,
     ) -> Json:
-        """Answer `tool_run`: each call of the program is forwarded like one of several calls."""
+        """Answer `tool_run`, or a call of a saved program.
+
+        Each call of the program is forwarded like one of several calls.
+        """
         await self._wait_for_listings(session)  # whose functions the program may use
 
         async def work(relay: Relay) -> Json:
             parts = self._build_parts(session, context, params, relay)
-            reply = await session.handle(RUN, params.arguments, **parts)
+            confirm = self.forward(session, context, asked, is_alone=False, relay=relay).confirm
+            reply = await session.handle(name, params.arguments, confirm=confirm, **parts)
             is_stored = await self.store.wait_written(SESSION_KIND, session.id)
             if reply.references and self.has_growing_list(context):
                 await context.session.send_tool_list_changed()
             return mark_stored(result_from_reply(reply), is_stored=is_stored)
 
+        asked = params.model_copy(update={"request_state": None, "input_responses": None})
         whole = self.forward(session, context, params)
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return await work(whole)  # such a client can be asked while its request is open
-        key = CallKey(session=session.id, tool=RUN, arguments=params.arguments or {})
+        key = CallKey(session=session.id, tool=name, arguments=params.arguments or {})
         state, answers = params.request_state, params.input_responses
         while True:
             try:
@@ -997,7 +1011,9 @@ def name_catalog(config: Config) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _open_catalog(config: Config, hints: Hints | None) -> tuple[Catalog, "PostgresIndex | None"]:
+def _open_catalog(
+    config: Config, hints: Hints | None, lock: Lock | None
+) -> tuple[Catalog, "PostgresIndex | None"]:
     """Return the catalogue that a configuration asks for, and its index if it is not in memory."""
     if config.gateway.index is IndexPlace.MEMORY:
         return Catalog(), None
@@ -1005,7 +1021,9 @@ def _open_catalog(config: Config, hints: Hints | None) -> tuple[Catalog, "Postgr
     from toolscout.search.postgres_catalog import PostgresCatalog
 
     encoder = config.sessions.encoder.value
-    schema = name_schema(encoder, name_catalog(config))
+    # What a lock keeps away from this gateway, another one may offer.
+    locked = to_canonical_json(lock).decode() if lock is not None else ""
+    schema = name_schema(encoder, name_catalog(config), config.sessions.hints.value, locked)
     url = config.gateway.resolve_store()
     catalog = PostgresCatalog(url, schema=schema, encoder=encoder, hints=hints)
     return catalog, catalog.index

@@ -103,7 +103,7 @@ def build_server(gateway: Gateway, session_of: SessionOf) -> Server[Any]:
         return await gateway.record_read(session, params.uri, answer)
 
     async def list_skills(session: Session, context: Context, params: Any) -> Json:
-        is_direct = gateway.is_direct(session)
+        is_direct = await session.run_locked(lambda: gateway.is_direct(session))
         most = EVERY_TOKEN if is_direct else gateway.config.skills.listed_tokens
         list_ = partial(resources.list_skills, session, most_tokens=most)
         return {"skills": await session.run_locked(list_, is_short=False), **_CACHED_SKILLS}

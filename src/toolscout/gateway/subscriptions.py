@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -364,7 +365,20 @@ class Subscriptions:
     def _on_update(self, server: str, own: str) -> None:
         for listener in self.listeners:
             asked = listener.find_asked_uri(server, own)
-            if asked is not None and self._resources.sees(listener.session, server, own):
+            if asked is None:
+                continue
+            if not self._pool.catalog.is_local:
+                self._spawn(self._tell_update_in_thread(listener, asked, server, own))
+            elif self._resources.sees(listener.session, server, own):
+                listener.add_update(asked, self._resources.to_gateway_uri(server, own))
+
+    async def _tell_update_in_thread(
+        self, listener: Listener, asked: str, server: str, own: str
+    ) -> None:
+        """Tell a client of an update if it sees the resource, which may have to be read first."""
+        sees = partial(self._resources.sees, listener.session, server, own)
+        with suppress(CatalogUnavailable):
+            if await asyncio.to_thread(sees):
                 listener.add_update(asked, self._resources.to_gateway_uri(server, own))
 
     def _on_change(self, change: Change) -> None:

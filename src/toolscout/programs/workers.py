@@ -17,7 +17,7 @@ import signal
 import threading
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,6 +80,8 @@ class FunctionCall:
 
 Answer = Callable[[FunctionCall], Coroutine[Any, Any, object]]
 """Returns the value of a call as JSON, or raises `CallRaised`."""
+HasFunction = Callable[[str], Awaitable[bool]]
+"""Tells whether a name is one that an `Answer` knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class Workers:
         *,
         options: Programs,
         owner: str,
-        has_function: Callable[[str], bool],
+        has_function: HasFunction,
         answer: Answer,
         variables: Json | None = None,
     ) -> Finished:
@@ -313,7 +315,7 @@ class _Run:
         monty: Any,
         worker: _Worker,
         options: Programs,
-        has_function: Callable[[str], bool],
+        has_function: HasFunction,
         answer: Answer,
         *,
         is_async: bool,
@@ -365,7 +367,7 @@ class _Run:
             )
         except CallRaised as error:
             return await self._worker.do(partial(step.resume, _to_exception(error)))
-        if self._is_async and self._has_function(call.name):
+        if self._is_async and await self._has_function(call.name):
             self._promised[step.call_id] = call
             return await self._worker.do(partial(step.resume, {"future": ...}))
         result = await self._make(call)
@@ -373,7 +375,7 @@ class _Run:
 
     async def _look_up(self, step: Any) -> Any:
         name = str(step.variable_name)
-        if step.object_id is not None or not self._has_function(name):
+        if step.object_id is not None or not await self._has_function(name):
             return await self._worker.do(step.resume)
 
         def do_nothing() -> None:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Literal, TypeVar
 
 from toolscout.catalog import (
+    RESERVED_NAMES,
     TOOL_KIND,
     Availability,
     Catalog,
     Change,
     Sample,
     Snapshot,
+    Spellings,
     Status,
     group_by_server,
 )
@@ -45,6 +47,10 @@ MEANT = 2_000
 NOTED = 200
 """How many tools of a server that another process has changed subscribers hear of."""
 KEPT_LISTS = 16
+_RESERVED_SPELLINGS = [
+    tables.hash_spelling((kind, fold_name(name))) for name in RESERVED_NAMES for kind in (1, 2)
+]
+"""Aliases and leaves that are spelt like toolscout's own tools."""
 _SAMPLE = """
     SELECT d.definition FROM
         (SELECT number FROM {schema}.servers WHERE tools > 0 ORDER BY tools DESC, name LIMIT %s) s,
@@ -80,6 +86,9 @@ class PostgresCatalog(Catalog):
         self._known: dict[str, tuple[bytes, Tool | None]] = {}
         self._lists: dict[object, tuple[int, Any]] = {}
         self._special: tuple[Tool, ...] = ()
+        self._namesakes: Mapping[str, Tool] = {}
+        """The tools of servers that are named like toolscout's own, by exposed name."""
+        self._spelt = Spellings()
         self._counts: Mapping[str, int] = {}
         self._others: Counter[str] = Counter()
         """How many of them are not tools but resources, prompts or skills."""
@@ -97,6 +106,10 @@ class PostgresCatalog(Catalog):
         """Stop following other processes and end all connections."""
         self._closed.set()
         self.index.close()
+
+    def check(self) -> None:
+        """Raise `CatalogUnavailable` if the database does not answer."""
+        self.index.read(lambda snapshot: None)
 
     @property
     def is_local(self) -> bool:
@@ -145,6 +158,16 @@ class PostgresCatalog(Catalog):
         marks = {name: bytes(mark) for name, mark in rows}
         rows = snapshot.fetch("SELECT place FROM {schema}.tools WHERE is_special ORDER BY name")
         special = tuple(snapshot.fetch_tools([place for (place,) in rows]).values())
+        rows = snapshot.fetch(
+            "SELECT place FROM {schema}.tools WHERE spellings && %s::bigint[] "
+            "ORDER BY name LIMIT %s",
+            *(_RESERVED_SPELLINGS, MEANT),
+        )
+        spelt_alike = snapshot.fetch_tools([place for (place,) in rows])
+        namesakes = {tool.name: tool for tool in spelt_alike.values()}
+        spelt = Spellings()
+        for tool in namesakes.values():
+            spelt.add(tool.name, tool.spellings)
         rows = snapshot.fetch("SELECT name, tools, version FROM {schema}.servers")
         decoded = [(bytes(name).decode(), count, at) for name, count, at in rows]
         others = snapshot.fetch(
@@ -160,6 +183,8 @@ class PostgresCatalog(Catalog):
                 if name in names and held[0] == marks.get(name, b"")
             }
             self._special = special
+            self._namesakes = namesakes
+            self._spelt = spelt
             self._app_tools = frozenset(tool.name for tool in special if tool.is_for_apps)
             self._counts = {server: count for server, count, _ in decoded if count}
             named = {snapshot.tables.servers[number]: count for number, count in others}
@@ -285,7 +310,14 @@ class PostgresCatalog(Catalog):
             return Counter(self._counts) - self._others
 
     def resolve(self, text: str) -> list[Tool]:
-        """Return the tools that a name may mean, sorted by name, as every catalogue does."""
+        """Return the tools that a name may mean, sorted by name, as every catalogue does.
+
+        Whether a server has a tool of its own that is spelt like one of toolscout's is asked of
+        every request, also in an event loop, so this needs no database.
+        """
+        if text.rpartition("__")[2] in RESERVED_NAMES:
+            with self._lock:
+                return [self._namesakes[name] for name in self._spelt.resolve(text)]
         tool = self.get(text)
         return self.index.resolve(text) if tool is None else [tool]
 

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -245,12 +245,15 @@ class ProgramRun:
         finally:
             self._thread.close()
 
-    def has_function(self, name: str) -> bool:
+    async def has_function(self, name: str) -> bool:
         """Tell whether a name is a verb or a tool that this session may know of."""
         if name in VERBS:
             return True
-        knows = self.state.policy.knows
-        return any(knows(tool) for tool in self.state.engine.catalog.resolve(name))
+        try:
+            found = await self.state.run_locked(lambda: self.state.engine.catalog.resolve(name))
+        except errors.CatalogUnavailable:
+            return True  # the call says so
+        return any(map(self.state.policy.knows, found))
 
     async def answer(self, call: FunctionCall) -> object:
         """Return the value of a call as JSON, or raise what the program gets."""
@@ -269,11 +272,11 @@ class ProgramRun:
             case "call":
                 name, given = self._read_call(call)
             case name:
-                given = self._read_arguments(call)
+                given = await self._read_arguments(call)
         if isinstance(name, str) and find_meta_tool(self.state.engine.catalog, name):
             raise CallRaised("NameError", VERBS_OF_PROGRAMS)
         if self.allowed is not None:
-            name = self._check_allowed(name)
+            name = await self.state.run_locked(partial(self._check_allowed, name))
         started = self.state.engine.timer()
         reply = await self.verbs.call(name, given, self._thread)
         self._note(str(reply.details.get("tool") or name), reply, started)
@@ -304,10 +307,14 @@ class ProgramRun:
         reply = await self.verbs.describe(given.get("names"))
         self._note(call.name, reply, started)
         self._check(reply)
-        found = [self.state.engine.catalog.get(name) for name in reply.details.get("described", ())]
-        rows = [self._define(tool) for tool in found if tool is not None]
+        names = reply.details.get("described", ())
+        rows = await self.state.run_locked(partial(self._define_all, names))
         is_single = isinstance(given.get("names"), str)
         return rows[0] if is_single and len(rows) == 1 else rows
+
+    def _define_all(self, names: Iterable[str]) -> list[Json]:
+        found = map(self.state.engine.catalog.get, names)
+        return [self._define(tool) for tool in found if tool is not None]
 
     def _define(self, tool: Tool) -> Json:
         row = _describe_hit(tool) | {"input_schema": to_json_value(tool.input_schema)}
@@ -320,12 +327,12 @@ class ProgramRun:
         given = _bind(call, ("name", "arguments"), NAME_TO_CALL)
         return given.get("name"), given.get("arguments") or {}
 
-    def _read_arguments(self, call: FunctionCall) -> Json:
+    async def _read_arguments(self, call: FunctionCall) -> Json:
         """Return the arguments of a tool by name; those without a name follow its signature."""
         if not call.arguments:
             return call.keywords
         try:
-            tool = find_tool(self.state, call.name)
+            tool = await self.state.run_locked(partial(find_tool, self.state, call.name))
         except (errors.ModelError, errors.UpstreamError):
             return call.keywords  # the call says what is wrong
         listed = [p for p in list_parameters(tool.input_schema, max_depth=1) if not p.depth]

@@ -15,7 +15,13 @@ from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from toolscout.dialects import Dialect
-from toolscout.errors import BrokenPolicy, ModelError, ProgramStopped, UsageError
+from toolscout.errors import (
+    BrokenPolicy,
+    CatalogUnavailable,
+    ModelError,
+    ProgramStopped,
+    UsageError,
+)
 from toolscout.policies import Permission, Policy
 from toolscout.schemas import Json
 from toolscout.sessions import metatools
@@ -692,7 +698,11 @@ class Session:
         started = self._engine.timer()
         is_short = metatools.is_short_search(queries, len(self._engine.catalog))
         search = partial(self._search, queries, options)
-        return self._emit_search(await self.run_locked(search, is_short=is_short), started)
+        if self._engine.catalog.is_local:
+            reply = await self.run_locked(search, is_short=is_short)
+        else:  # it takes the lock itself, once the database has answered
+            reply = await run_in_thread(search)
+        return self._emit_search(reply, started)
 
     async def _describe_later(self, names: object) -> Reply:
         """Describe without blocking the event loop."""
@@ -717,10 +727,23 @@ class Session:
         return search_tools(self._state, request)
 
     def _answer(self, work: Callable[[], Reply], *, is_search: bool = False) -> Reply:
+        refusal = self._check_catalog() if is_search else None
         with self._lock:
-            reply = deliver(self._state, self._guard(work), is_search=is_search)
+            reply = deliver(self._state, refusal or self._guard(work), is_search=is_search)
             self._state.save()
         return reply
+
+    def _check_catalog(self) -> Reply | None:
+        """Return why the catalogue cannot be read, if so.
+
+        A database that does not answer is waited for here, without the lock that calls of known
+        tools need.
+        """
+        try:
+            self._engine.catalog.check()
+        except CatalogUnavailable as error:
+            return self._refuse(error)
+        return None
 
     def _read(self, read: Callable[[], _T]) -> _T:
         with self._lock:

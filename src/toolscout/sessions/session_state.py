@@ -137,7 +137,11 @@ class SessionState:
     @property
     def sees_all(self) -> bool:
         """Whether a search may show every tool."""
-        return self.policy.is_open and not self._catalog.app_tools
+        if not self.policy.is_open or self._catalog.app_tools:
+            return False
+        if self._catalog.state(SAVED_SERVER) is None:
+            return True
+        return all(map(self.may_use, self._catalog.list_server(SAVED_SERVER)))
 
     def sees(self, tool: Tool) -> bool:
         """Tell whether a search may show a tool."""
