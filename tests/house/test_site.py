@@ -139,6 +139,11 @@ def test_every_page_shows_the_version_of_the_package(site: Site):
         assert f"toolscout {PROJECT['version']}" in page.text, name
 
 
+def test_no_page_shows_the_backslashes_of_its_source(site: Site):
+    for name, page in site.pages.items():
+        assert "\\|" not in page.text, name
+
+
 def test_every_option_is_on_the_site(site: Site):
     shown = site.pages["configuration.html"].text
     for table, group in load_script("generate").OPTIONS.items():
