@@ -12,8 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from playwright.sync_api import expect
 
 import toolscout
+from console.windows import SCREENS, browsing, window
 from documents import load_script
 from toolscout import errors
 from toolscout.gateway import events as gateway_events
@@ -26,6 +28,8 @@ PACKAGE = Path(toolscout.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
 """Attributes whose address a browser loads without being asked."""
+COLOURS = {"light": "default", "dark": "slate"}
+"""How the theme calls the colours of a system."""
 NAMED_ONLY = {"canonical", "next", "prev"}
 """Kinds of `<link>` that nothing is loaded from."""
 
@@ -104,6 +108,24 @@ def test_pages_load_nothing_from_elsewhere(site: Site):
         elsewhere = [address for address in page.loads if urlsplit(address).netloc]
 
         assert elsewhere == [], name
+
+
+@pytest.mark.slow
+def test_the_site_is_searched_without_a_network_in_light_and_dark(site: Site):
+    with browsing() as browser:
+        for screen in SCREENS:
+            with window(browser, site.folder.as_uri(), screen) as opened:
+                opened.page.context.set_offline(True)
+                page = opened.open("index.html")
+                scheme = COLOURS[screen.schemes[0]]
+                expect(page.locator("body")).to_have_attribute("data-md-color-scheme", scheme)
+
+                page.keyboard.press("Control+k")
+                page.keyboard.type("pgvector")
+                expect(page.get_by_text(re.compile(r"^\d+ results?$"))).to_be_visible()
+                page.keyboard.press("Enter")
+
+                expect(page.locator("article")).to_contain_text("pgvector")
 
 
 def test_links_lead_to_pages_and_headings_that_exist(site: Site):
