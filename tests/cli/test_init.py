@@ -272,7 +272,8 @@ def test_a_machine_without_servers_is_exit_code_3(home: Path, options: list[str]
 
     assert result.exit_code == 3
     assert result.stderr == (
-        "Error: No MCP servers found. Name a file that lists some with --from PATH.\n"
+        "Error: No MCP servers found. Add one with `toolscout servers add`, or name a file that "
+        "lists some with --from PATH.\n"
     )
     assert not own_file(home).exists()
 

@@ -438,6 +438,13 @@ def test_a_server_of_the_registry_is_added_by_its_whole_name(registry: Path):
     assert f"{registry}: does not exist. Fetch the MCP registry" in without.stderr
 
 
+def test_a_plain_name_without_a_command_is_told_how_to_add_a_server(home: Path):
+    result = run("add", "weather")
+
+    assert result.exit_code == 2
+    assert "To add a new server, say what starts it with --command" in result.stderr
+
+
 @pytest.mark.parametrize("name", ["server.json", "x.mcpb", "./no/x.json"])
 def test_a_file_that_does_not_exist_is_told(home: Path, name: str):
     result = run("add", name, "--yes")

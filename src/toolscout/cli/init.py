@@ -328,7 +328,8 @@ def init(
     if hook and not dry_run:
         _change_hook(add_hook, as_json=as_json)
     if not findings.found:
-        problem = "No MCP servers found. Name a file that lists some with --from PATH."
+        problem = "No MCP servers found. Add one with `toolscout servers add`, or name a file"
+        problem += " that lists some with --from PATH."
         fail(problem, ExitCode.NOT_FOUND)
 
 
