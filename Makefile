@@ -180,6 +180,7 @@ matrix: .venv/.installed ## the lowest and the newest dependencies with each Pyt
 
 sbom: .venv-release/.installed ## dist/sbom.json: all packages that toolscout and its own extras install
 	$(call install_alone,.venv-sbom,./packages/toolscout-encoder '.[ann$(,)gateway$(,)keyring$(,)onnx$(,)postgres$(,)programs]')
+	rm .venv-sbom/lib/python*/site-packages/toolscout*/direct_url.json  # the path of this checkout
 	mkdir -p dist
 	.venv-release/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 		--output-file dist/sbom.json .venv-sbom/bin/python
