@@ -219,6 +219,16 @@ def list_codes(path: Path) -> Iterator[str]:
                 yield inner.value
 
 
+def test_every_code_of_a_finding_is_on_the_site(site: Site):
+    sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / "lint").glob("*.py")]
+    sources.append((PACKAGE / "skills/skill.py").read_text(encoding="utf-8"))
+    codes = {code for text in sources for code in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text)}
+    shown = "".join(site.pages[f"{name}.html"].text for name in ("commands", "security", "skills"))
+
+    assert {"vague-name", "hidden-text", "skill-frontmatter"} <= codes
+    assert [code for code in sorted(codes) if code not in shown] == []
+
+
 def test_every_event_is_on_the_site(site: Site):
     anchors = site.pages["events.html"].anchors
     for module in (session_events, gateway_events):
