@@ -173,6 +173,7 @@ packages: .venv-release/.installed ## build both packages into dist, twice, and 
 
 release: packages ## the packages, and everything that a newcomer does first, where only Python is
 	$(PYTHON) tests/first_run/installed.py dist
+	.venv-release/bin/uvx --quiet --python $(PYTHON) --from dist/toolscout-[0-9]*.whl toolscout try > /dev/null
 
 # All versions of Python that the package names, or those in PYTHONS.
 matrix: .venv/.installed ## the lowest and the newest dependencies with each Python that is there
