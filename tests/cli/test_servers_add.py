@@ -120,6 +120,15 @@ server.run()
 """
 
 
+@pytest.fixture(autouse=True)
+def has_npx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with Node: packages that nothing here could run are not chosen."""
+    npx = tmp_path / "bin" / "npx"
+    npx.parent.mkdir()
+    npx.touch(mode=0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join((os.environ["PATH"], str(npx.parent))))
+
+
 def run(*arguments: object, text: str = "") -> Result:
     return CliRunner().invoke(main, ["servers", *map(str, arguments)], input=text)
 
