@@ -173,6 +173,7 @@ packages: .venv-release/.installed ## build both packages into dist, twice, and 
 
 release: packages ## the packages, and everything that a newcomer does first, where only Python is
 	$(PYTHON) tests/first_run/installed.py dist
+	.venv-release/bin/uvx --quiet --python $(PYTHON) --from dist/toolscout-[0-9]*.whl toolscout try > /dev/null
 
 # All versions of Python that the package names, or those in PYTHONS.
 matrix: .venv/.installed ## the lowest and the newest dependencies with each Python that is there
@@ -180,6 +181,7 @@ matrix: .venv/.installed ## the lowest and the newest dependencies with each Pyt
 
 sbom: .venv-release/.installed ## dist/sbom.json: all packages that toolscout and its own extras install
 	$(call install_alone,.venv-sbom,./packages/toolscout-encoder '.[ann$(,)gateway$(,)keyring$(,)onnx$(,)postgres$(,)programs]')
+	rm .venv-sbom/lib/python*/site-packages/toolscout*/direct_url.json  # the path of this checkout
 	mkdir -p dist
 	.venv-release/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 		--output-file dist/sbom.json .venv-sbom/bin/python

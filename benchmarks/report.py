@@ -16,7 +16,7 @@ from benchmarks.replies import ReplyCosts
 from benchmarks.speed import BASELINE, Pace, Speed
 from benchmarks.workloads import NEW_TOOLS
 from toolscout.cli.evaluate import HEADLINE
-from toolscout.cli.tokens import Costs
+from toolscout.cli.tokens import GATEWAY, Costs
 from toolscout.errors import MissingExtra
 from toolscout.evaluate.quality import (
     METRICS,
@@ -76,14 +76,15 @@ def tabulate_fit(left_out: Mapping[str, Standing]) -> Table:
 
 def tabulate_costs(costs: Costs, replies: ReplyCosts | None) -> Table:
     """Return the token costs of a catalogue and of replies, one row per figure."""
+    library = max(count for way, count in costs.requests.items() if way != GATEWAY)
     rows = [
         (f"all {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions),
         ("three meta-tools", max(costs.meta_tools.values())),
         ("listing", costs.listing),
         ("instructions", costs.instructions),
         ("pinned definitions", costs.pinned),
-        ("every request through the gateway", costs.requests["gateway"]),
-        ("every request with the library, at most", costs.request),
+        ("every request through the gateway", costs.requests[GATEWAY]),
+        ("every request with the library, at most", library),
     ]
     if replies:
         rows += [

@@ -35,6 +35,7 @@ WORKER = "https://unpkg.com/iframe-worker/shim"
 """A script that the theme loads from elsewhere; `assets/file-worker.js` takes its place."""
 
 _BLOCK = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 _NO_RUN = re.compile(r"^( *```python) no-run$", re.MULTILINE)
 
@@ -77,8 +78,13 @@ def convert_page(text: str, source: Path, pages: dict[Path, str], repository: st
         return f"{repository}/{linked.relative_to(ROOT).as_posix()}{mark}{anchor}"
 
     parts = _BLOCK.split(text)
-    parts[::2] = [_LINK.sub(convert_link, part) for part in parts[::2]]
+    parts[::2] = [_LINK.sub(convert_link, _remove_escapes(part)) for part in parts[::2]]
     return _NO_RUN.sub(r"\1", "".join(parts))
+
+
+def _remove_escapes(text: str) -> str:
+    """Return text without the backslashes that code in tables needs on GitHub and shows here."""
+    return _CODE.sub(lambda found: found[0].replace("\\|", "|"), text)
 
 
 def write_config(path: Path, project: dict[str, str], version: str) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from databases import run_postgres
 from toolscout.encoders import encoder
@@ -129,8 +130,15 @@ def _limit_examples(item: pytest.Item) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from visiting all tests and modules again and again."""
+    _start_hypothesis()
     gc.collect()
     gc.freeze()
+
+
+@settings(max_examples=1, database=None)
+@given(st.none())
+def _start_hypothesis(_: None) -> None:
+    """Let Hypothesis make its generators, which with Python 3.14 it warns about once frozen."""
 
 
 def _list_fixtures(item: pytest.Item) -> set[str]:

@@ -198,7 +198,12 @@ def test_isolation_that_a_system_does_not_have_fails(
 ):
     install(home, "docker", "exit 0")
     path = configure(f"[servers.a]\n{PYTHON}\n{table}\n")
+
+    def find(name: str, **options: object) -> str:
+        return str(home / "bin" / "docker")
+
     monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr("shutil.which", find)  # which asks Windows from Python 3.12 on
     monkeypatch.setattr("toolscout.servers.isolation.IS_LINUX", False)
 
     state, told, remedy = checked("server a", "--config", path)

@@ -272,7 +272,8 @@ def test_a_machine_without_servers_is_exit_code_3(home: Path, options: list[str]
 
     assert result.exit_code == 3
     assert result.stderr == (
-        "Error: No MCP servers found. Name a file that lists some with --from PATH.\n"
+        "Error: No MCP servers found. Add one with `toolscout servers add`, or name a file that "
+        "lists some with --from PATH.\n"
     )
     assert not own_file(home).exists()
 
@@ -369,6 +370,23 @@ def desktop(home: Path) -> Path:
     servers = {"files": {"command": "files"}, "odd [1]": {"command": "odd"}}
     path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     return path
+
+
+def test_a_client_starts_toolscout_by_uvx_if_uvx_has_run_init(
+    home: Path, cursor: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The cache in which uvx keeps toolscout may be emptied."""
+    uvx = home / "bin" / "uvx"
+    uvx.parent.mkdir()
+    uvx.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(uvx.parent))
+    monkeypatch.setattr(sys, "prefix", str(home / ".cache/uv/archive-v0/abc"))
+
+    assert run("--yes").exit_code == 0
+
+    entry = json.loads(cursor.read_text("utf-8"))["mcpServers"]["toolscout"]
+    starts = ["--from", "toolscout[gateway]", "toolscout", "serve", "--config"]
+    assert entry == {"command": str(uvx), "args": [*starts, str(own_file(home))]}
 
 
 def test_it_says_which_servers_a_client_gets_in_addition(cursor: Path, desktop: Path):

@@ -121,6 +121,13 @@ def test_a_configuration_that_cannot_be_read_leads_to_the_doctor(home: Path):
 
 
 @pytest.mark.usefixtures("home")
+def test_what_uvx_has_only_tried_is_to_be_installed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "prefix", str(Path("cache/uv/archive-v0/abc")))
+
+    assert "uv tool install 'toolscout[gateway]'" in first_steps()
+
+
+@pytest.mark.usefixtures("home")
 def test_without_the_gateway_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     def find_nothing(name: str) -> None:
         return None

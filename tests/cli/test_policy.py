@@ -185,3 +185,10 @@ def test_no_call_waits_where_no_gateway_ran(home: Path):
 
     assert "No call waits" in run("waiting").stderr
     assert run("approve", "cafe").exit_code == 3
+
+
+def test_a_tool_that_does_not_exist_is_to_be_searched_for(rules: Path):
+    result = run("test", "nothing_like_it")
+
+    assert result.exit_code == 3
+    assert "There is no tool 'nothing_like_it'. Find it with `toolscout search" in result.stderr

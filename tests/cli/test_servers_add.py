@@ -120,6 +120,15 @@ server.run()
 """
 
 
+@pytest.fixture(autouse=True)
+def has_npx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with Node: packages that nothing here could run are not chosen."""
+    npx = tmp_path / "bin" / "npx"
+    npx.parent.mkdir()
+    npx.touch(mode=0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join((os.environ["PATH"], str(npx.parent))))
+
+
 def run(*arguments: object, text: str = "") -> Result:
     return CliRunner().invoke(main, ["servers", *map(str, arguments)], input=text)
 
@@ -436,6 +445,13 @@ def test_a_server_of_the_registry_is_added_by_its_whole_name(registry: Path):
     assert "The registry has deleted com.example/evil-postgres." in deleted.stderr
     assert without.exit_code == 2
     assert f"{registry}: does not exist. Fetch the MCP registry" in without.stderr
+
+
+def test_a_plain_name_without_a_command_is_told_how_to_add_a_server(home: Path):
+    result = run("add", "weather")
+
+    assert result.exit_code == 2
+    assert "To add a new server, say what starts it with --command" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["server.json", "x.mcpb", "./no/x.json"])

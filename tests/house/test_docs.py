@@ -1,5 +1,8 @@
 """The documents keep their word: blocks run, commands, tests and pages that they name exist."""
 
+import ast
+import asyncio
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -55,6 +58,54 @@ def test_the_python_blocks_of_a_page_run_in_order(
         if block.info == "python" and not needs_sdk:
             # Blank lines in front, so that a traceback shows the line of the page.
             exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), names)
+
+
+@every_page()
+def test_blocks_that_do_not_run_use_names_that_exist(page: Path):
+    for block in blocks(page):
+        if block.info == "python no-run":
+            for node in ast.walk(ast.parse(block.text)):  # which fails unless it is Python
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("toolscout"):
+                    known = find_names(str(node.module))
+                    assert {alias.name for alias in node.names} <= known, f"line {block.line}"
+
+
+def find_names(module: str) -> set[str]:
+    """Return the names in a module of ours, which may need an SDK that is not installed."""
+    path = ROOT / "src" / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return set(re.findall(r"\w+", file.read_text(encoding="utf-8")))
+
+
+def test_the_loop_of_the_library_page_answers_a_model():
+    page = ROOT / "docs/start/library.md"
+    first = next(block for block in blocks(page) if "session = scout.session" in block.text)
+    [loop] = [block for block in blocks(page) if block.info == "python no-run"]
+    order = {"order_id": "A-7", "cents": 500}
+    answers = iter(
+        [
+            write_call("tool_search", {"queries": ["give the money back"]}),
+            write_call("tool_call", {"name": "refund_order", "arguments": order}),
+            {"role": "assistant", "content": "Done."},
+        ]
+    )
+
+    def call_model(messages: object, tools: object) -> dict[str, Any]:
+        return next(answers)
+
+    names: dict[str, Any] = {"call_model": call_model}
+    exec(first.text, names)
+    asyncio.run(eval(compile(loop.text, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names))
+
+    *_, called, last = names["messages"]
+    assert "Refunded 500 cents of order A-7." in called["content"]
+    assert last["content"] == "Done."
+
+
+def write_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of a model that calls a tool, in the format of Chat Completions."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}
 
 
 @every_page()

@@ -12,8 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from playwright.sync_api import expect
 
 import toolscout
+from console.windows import SCREENS, browsing, window
 from documents import load_script
 from toolscout import errors
 from toolscout.gateway import events as gateway_events
@@ -26,6 +28,8 @@ PACKAGE = Path(toolscout.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
 """Attributes whose address a browser loads without being asked."""
+COLOURS = {"light": "default", "dark": "slate"}
+"""How the theme calls the colours of a system."""
 NAMED_ONLY = {"canonical", "next", "prev"}
 """Kinds of `<link>` that nothing is loaded from."""
 
@@ -106,6 +110,24 @@ def test_pages_load_nothing_from_elsewhere(site: Site):
         assert elsewhere == [], name
 
 
+@pytest.mark.slow
+def test_the_site_is_searched_without_a_network_in_light_and_dark(site: Site):
+    with browsing() as browser:
+        for screen in SCREENS:
+            with window(browser, site.folder.as_uri(), screen) as opened:
+                opened.page.context.set_offline(True)
+                page = opened.open("index.html")
+                scheme = COLOURS[screen.schemes[0]]
+                expect(page.locator("body")).to_have_attribute("data-md-color-scheme", scheme)
+
+                page.keyboard.press("Control+k")
+                page.keyboard.type("pgvector")
+                expect(page.get_by_text(re.compile(r"^\d+ results?$"))).to_be_visible()
+                page.keyboard.press("Enter")
+
+                expect(page.locator("article")).to_contain_text("pgvector")
+
+
 def test_links_lead_to_pages_and_headings_that_exist(site: Site):
     for name, page in site.pages.items():
         if name == "404.html":
@@ -137,6 +159,11 @@ def test_links_to_other_sites_are_whole_addresses(site: Site):
 def test_every_page_shows_the_version_of_the_package(site: Site):
     for name, page in site.pages.items():
         assert f"toolscout {PROJECT['version']}" in page.text, name
+
+
+def test_no_page_shows_the_backslashes_of_its_source(site: Site):
+    for name, page in site.pages.items():
+        assert "\\|" not in page.text, name
 
 
 def test_every_option_is_on_the_site(site: Site):
@@ -190,6 +217,16 @@ def list_codes(path: Path) -> Iterator[str]:
         for inner in ast.walk(value):
             if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
                 yield inner.value
+
+
+def test_every_code_of_a_finding_is_on_the_site(site: Site):
+    sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / "lint").glob("*.py")]
+    sources.append((PACKAGE / "skills/skill.py").read_text(encoding="utf-8"))
+    codes = {code for text in sources for code in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text)}
+    shown = "".join(site.pages[f"{name}.html"].text for name in ("commands", "security", "skills"))
+
+    assert {"vague-name", "hidden-text", "skill-frontmatter"} <= codes
+    assert [code for code in sorted(codes) if code not in shown] == []
 
 
 def test_every_event_is_on_the_site(site: Site):

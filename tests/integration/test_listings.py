@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 from jsonschema_rs import validator_for
 
 from foreign import needs_packer, pack
+from serving import DEADLINE_SECONDS
 from toolscout import Confidence, Effect, Scout, Session, Settings, Tool
 from toolscout.cli import main
 from toolscout.clients.discovery import starts_own
@@ -62,6 +65,35 @@ def test_the_registry_learns_the_version_and_the_repository_of_the_package():
     assert package["transport"] == {"type": "stdio"}
     assert 0 < len(server["title"]) <= MOST_CHARS
     assert 0 < len(server["description"]) <= MOST_CHARS
+
+
+def test_server_json_obeys_its_schema_and_the_plugin_the_rules_of_clients(tmp_path: Path):
+    copy_listings(tmp_path)
+    assert find_violations(tmp_path) == []
+
+    entry = read_json("server.json") | {"description": "x" * (MOST_CHARS + 1)}
+    (tmp_path / "server.json").write_text(json.dumps(entry), encoding="utf-8")
+
+    [found] = find_violations(tmp_path)
+    assert "does not conform to MCP Registry" in found
+
+
+def copy_listings(folder: Path) -> None:
+    """Copy what registries and clients read, without the environments beside it."""
+    for name in (".claude-plugin", PLUGIN):
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "server.json", folder)
+
+
+def find_violations(folder: Path) -> list[str]:
+    """Return what a linter finds that brings the schema of the registry with it."""
+    words = [sys.executable, "-m", "skillsaw", "lint", "--no-plugins", "--format", "json"]
+    ran = subprocess.run(
+        [*words, str(folder)], capture_output=True, timeout=DEADLINE_SECONDS, check=False
+    )
+    report = json.loads(ran.stdout)
+    assert report["stats"]["repo_types"] == ["agentskills", "marketplace", "mcp-registry"]
+    return [one["message"] for one in report["violations"]]
 
 
 def test_the_registry_can_see_that_the_package_is_ours():

@@ -65,6 +65,10 @@ class _HurriedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return super().time() + self._hurried.skipped_seconds
 
+    async def shutdown_default_executor(self, *_: float | None) -> None:
+        """Let threads end however long it takes: Python 3.12 and later would skip to a timeout."""
+        await super().shutdown_default_executor()
+
 
 def _run(work: Callable[[], Awaitable[object]]) -> None:
     async def bound() -> None:

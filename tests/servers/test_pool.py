@@ -246,6 +246,7 @@ def test_calls_are_answered_while_the_store_stalls(method: str):
     async def work() -> None:
         fakes, store = Fakes(), StallingStore(method)
         async with pool_of(fakes, server("b"), store=store) as pool:
+            await eventually(lambda: pool.servers["b"].manifest)
             reloading = asyncio.create_task(pool.reload([server("a"), server("b")]))
             await eventually(store.has_stalled.is_set)
 

@@ -8,6 +8,7 @@ that is printed contains the value of a variable, header or token.
 """
 
 import asyncio
+import re
 import shlex
 import shutil
 import sys
@@ -91,7 +92,10 @@ DOCTOR = ("toolscout doctor", "check this machine and suggest fixes")
 STATUS = ("toolscout status", "see its servers and figures")
 CONSOLE = ("toolscout console", "see tools, sessions and calls in a browser")
 INSTALL = ("pip install 'toolscout[gateway]'", "add what talks to MCP servers")
+KEEP = ("uv tool install 'toolscout[gateway]'", "install toolscout; uvx only tries it")
 DELETE_COMMAND = f"keyring del {KEYRING_SERVICE} NAME"
+UV_CACHE = re.compile(r"(archive|environments)-v\d+")
+"""The folders of uv's cache that hold the environments of `uvx`."""
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -136,9 +140,16 @@ class ManualChange:
 def show_first_steps() -> None:
     """Say what toolscout is and what to do next, in at most ten lines."""
     situation, steps = _describe_machine(inputs.get_machine())
-    if find_spec("mcp") is None:
+    if _is_run_by_uvx():
+        steps = [KEEP, *steps]
+    elif find_spec("mcp") is None:
         steps = [INSTALL, *steps]
     show([ABOUT, "", situation, "", *render_steps(steps), "", "All commands: toolscout --help"])
+
+
+def _is_run_by_uvx() -> bool:
+    """Tell whether this environment is in uv's cache, from which it may be deleted at any time."""
+    return UV_CACHE.fullmatch(Path(sys.prefix).parent.name) is not None
 
 
 def _describe_machine(machine: Machine) -> tuple[str, list[tuple[str, str]]]:
@@ -328,7 +339,8 @@ def init(
     if hook and not dry_run:
         _change_hook(add_hook, as_json=as_json)
     if not findings.found:
-        problem = "No MCP servers found. Name a file that lists some with --from PATH."
+        problem = "No MCP servers found. Add one with `toolscout servers add`, or name a file"
+        problem += " that lists some with --from PATH."
         fail(problem, ExitCode.NOT_FOUND)
 
 
@@ -415,19 +427,24 @@ def _check_inside(source: Source, machine: Machine) -> None:
         )
 
 
+def _choose_command() -> list[str]:
+    """Return what starts this toolscout; a client has its own PATH, which may have another."""
+    uvx = shutil.which("uvx")
+    if uvx and _is_run_by_uvx():
+        return [uvx, "--from", "toolscout[gateway]", "toolscout"]
+    installed = shutil.which("toolscout", path=str(Path(sys.executable).parent))
+    return [installed] if installed else [sys.executable, "-m", "toolscout"]
+
+
 def _plan_change(
     source: Source, config: Config, folders: Sequence[Path], *, profiles: bool, always: bool
 ) -> Sequence[Rewrite | ManualChange]:
     """Return the change of a client's file, if there is any; `always` adds toolscout anyway."""
     client = find_client(source.program)
-    args = ("serve", "--config", str(config.source))
     profile = client.name if profiles else ""
-    # A client has its own PATH, which may have another toolscout.
-    installed = shutil.which("toolscout", path=str(Path(sys.executable).parent))
-    if installed:
-        launch = Launch(command=installed, args=args, profile=profile)
-    else:
-        launch = Launch(command=sys.executable, args=("-m", "toolscout", *args), profile=profile)
+    command, *args = _choose_command()
+    args += ["serve", "--config", str(config.source)]
+    launch = Launch(command=command, args=tuple(args), profile=profile)
     if client.is_yaml:
         return _plan_by_hand(source, launch, config, always=always)
     plan = plan_rewrite(source, launch, config, folders, always=always)

@@ -19,7 +19,7 @@ from toolscout.clients import permissions
 from toolscout.config.file import Config
 from toolscout.config.gateway import CallerRules
 from toolscout.errors import UsageError
-from toolscout.names import find_near_names, to_one_line
+from toolscout.names import to_one_line
 from toolscout.policies import Permission
 from toolscout.schemas import Json, is_object
 from toolscout.tools import Tool
@@ -83,8 +83,7 @@ def test(
     known = {tool.name: tool for tool in catalog}
     for tool in tools:
         if tool not in known:
-            near = ", ".join(find_near_names(tool, known)) or "none"
-            fail(f"No tool {to_one_line(tool, SHOWN)!r}. Near: {near}.", ExitCode.NOT_FOUND)
+            inputs.fail_unknown_tool(catalog, tool)
     rows = [
         _test_call(config, known[tool], principal, name, given) for tool in tools or sorted(known)
     ]

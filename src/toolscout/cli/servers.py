@@ -272,12 +272,21 @@ def _tool_from_entry(entry: Entry) -> Tool:
 
 
 def _read_registry(paths: Sequence[Path]) -> dict[str, Entry]:
-    usual = inputs.get_machine().user_file.with_name(REGISTRY_FILE)
-    if not paths and not is_file(usual):
+    exports = _list_exports(paths)
+    if not exports:
         fetch = f"Fetch the MCP registry into it with curl from {REGISTRY_API}, page by page"
         remedy = f"{fetch} (add &cursor=…, the last nextCursor), or name a file with --registry."
-        raise InvalidFile(str(usual), "does not exist", remedy=remedy)
-    return read_export(paths or [usual])
+        raise InvalidFile(str(_get_usual_export()), "does not exist", remedy=remedy)
+    return read_export(exports)
+
+
+def _list_exports(paths: Sequence[Path]) -> Sequence[Path]:
+    """Return the exports of the MCP registry that were named, otherwise the usual one, if any."""
+    return paths or [file for file in (_get_usual_export(),) if is_file(file)]
+
+
+def _get_usual_export() -> Path:
+    return inputs.get_machine().user_file.with_name(REGISTRY_FILE)
 
 
 @servers.command()
@@ -416,6 +425,11 @@ def _find_template(
         return bundle.offer, bundle.offer.templates[0], bundle
     if is_file(file) or file.suffix == ".json":
         offer = read_offer(file)
+    elif "/" not in source and not _list_exports(registry):
+        name = to_one_line(source, NAME_SHOWN)
+        problem = f"{name!r} is neither a file nor a name of the MCP registry, which has a slash."
+        remedy = "To add a new server, say what starts it with --command, or name its --url."
+        raise click.UsageError(f"{problem} {remedy}")
     else:
         offer = offer_from_entry(_find_entry(source, _read_registry(registry)))
     if offer.status == DELETED:

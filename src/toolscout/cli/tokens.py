@@ -10,7 +10,16 @@ import click
 from rich.console import RenderableType
 
 from toolscout.cli import inputs
-from toolscout.cli.output import Cell, Step, echo_json, make_table, show, show_bar, style
+from toolscout.cli.output import (
+    Cell,
+    Step,
+    echo_json,
+    format_count,
+    make_table,
+    show,
+    show_bar,
+    style,
+)
 from toolscout.dialects import Dialect, to_definition
 from toolscout.schemas import Json
 from toolscout.scout import Scout
@@ -171,8 +180,9 @@ def render_totals(
     request = costs.requests[GATEWAY]
     has_skills = bool(costs.skills)
     meta_tools = request - costs.listing - costs.instructions - costs.pinned
+    definitions = format_count(costs.tools, "definition")
     rows = [
-        (f"All {costs.tools:,} definitions of {costs.servers:,} servers", costs.definitions, ""),
+        (f"All {definitions} of {format_count(costs.servers, 'server')}", costs.definitions, ""),
         *(
             [(f"Names and descriptions of skills: {costs.skills:,}", costs.announced, "")]
             * has_skills
