@@ -8,12 +8,13 @@ limits what the encoder can find (R6).
 
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import re2
@@ -256,25 +257,37 @@ EncoderChoice = Encoder | Literal["static", "onnx", "none"] | None
 _BUILT_IN_ENCODERS = {"static": StaticEncoder, "onnx": OnnxEncoder}
 
 
-class SearchIndex(Protocol):
+class SearchIndex(ABC):
     """What a `Scout` asks of an index, in memory or in a database."""
 
-    hints: Hints | None
-
-    def __len__(self) -> int:
-        """Return how many tools can be found."""
-        ...
+    def __init__(
+        self, encoder: EncoderChoice, hints: Hints | Literal["shipped"] | None = "shipped"
+    ) -> None:
+        self._encoder = choose_encoder(encoder)
+        self._questions = None
+        if self._encoder is not None:
+            encode = partial(encode_questions, self._encoder)
+            self._questions = WordMemory(encode, limit=REMEMBERED_QUESTIONS)
+        self.hints = Hints(HintPack.load_shipped()) if hints == "shipped" else hints
+        """What is known about tools besides their definitions, if that is used."""
+        # Without others, there still are the hints that were given with tools.
+        self._known_hints = self.hints or Hints()
 
     @property
     def encoder(self) -> Encoder | None:
         """The encoder that turns texts into vectors, if there is one."""
-        ...
+        return self._encoder
 
     @property
     def encode_questions(self) -> Callable[[Sequence[str]], list[Floats]] | None:
-        """Returns the vectors of questions; None without an encoder."""
-        ...
+        """Returns the vectors of questions and remembers the latest; None without an encoder."""
+        return None if self._questions is None else self._questions.get
 
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many tools can be found."""
+
+    @abstractmethod
     def search(
         self,
         query: str | Query,
@@ -284,7 +297,6 @@ class SearchIndex(Protocol):
         also: Iterable[str] = (),
     ) -> Result:
         """Return the best tools for a query, exact names first."""
-        ...
 
     def search_many(
         self,
@@ -294,22 +306,22 @@ class SearchIndex(Protocol):
         allowed: Callable[[Tool], bool] | None = None,
     ) -> list[Result]:
         """Return the result of each query, in order."""
-        ...
+        return [self.search(query, limit, allowed=allowed) for query in queries]
 
+    @abstractmethod
     def explain(self, query: str | Query, name: str) -> Why:
         """Return what speaks for and against one tool."""
-        ...
 
+    @abstractmethod
     def list_vectors(self) -> tuple[tuple[Tool, ...], NDArray[np.int16] | None]:
         """Return tools and their vectors, or None without an encoder."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of everything that the index uses."""
-        ...
 
 
-class Index:
+class Index(SearchIndex):
     """Search over a catalogue.
 
     `encoder` is `"static"` (the default), `"onnx"`, any `Encoder`, or `"none"` to match only words.
@@ -328,16 +340,10 @@ class Index:
         fusion: Fusion | None = None,
         file: Path | None = None,
     ) -> None:
-        self._encoder = choose_encoder(encoder)
+        super().__init__(encoder, hints)
+        known = self._known_hints
         self._writing = threading.Lock()
-        self.hints = Hints(HintPack.load_shipped()) if hints == "shipped" else hints
-        """What is known about tools besides their definitions, if that is used."""
-        known = self.hints or Hints()  # which still has the hints that were given with tools
         self._writer = Writer(self._encoder, known, approximate=approximate)
-        self._questions = None
-        if self._encoder is not None:
-            encode = partial(encode_questions, self._encoder)
-            self._questions = WordMemory(encode, limit=REMEMBERED_QUESTIONS)
         self._ranker = Ranker(self._encoder, self._writer.word_vectors, fusion, self._questions)
         # Subscribing before catching up makes sure that no change is lost in between.
         self._unsubscribe = [catalog.subscribe(self._follow), known.subscribe(self._follow_hints)]
@@ -368,16 +374,6 @@ class Index:
         """Write the index to a file, atomically."""
         with self._writing:
             write_stored(Path(path), self._writer.export(self._state))
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """The encoder that turns texts into vectors, if there is one."""
-        return self._encoder
-
-    @property
-    def encode_questions(self) -> Callable[[Sequence[str]], list[Floats]] | None:
-        """Returns the vectors of questions and remembers the latest; None without an encoder."""
-        return None if self._questions is None else self._questions.get
 
     def __len__(self) -> int:
         return self._state.count
@@ -442,16 +438,6 @@ class Index:
         if not (exact or swap):
             exact = find_spelt_out(state, ranking)
         return build_result(state, asked, ranking, exact, limit, swap)
-
-    def search_many(
-        self,
-        queries: Iterable[str | Query],
-        limit: int = DEFAULT_LIMIT,
-        *,
-        allowed: Callable[[Tool], bool] | None = None,
-    ) -> list[Result]:
-        """Return the result of each query, in order."""
-        return [self.search(query, limit, allowed=allowed) for query in queries]
 
     def explain(self, query: str | Query, name: str) -> Why:
         """Return what speaks for and against one tool, whether or not the query finds it."""

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Literal, LiteralString, Self, TypeVar, cast
 
 import numpy as np
@@ -27,11 +26,9 @@ from toolscout.catalog import collect_tools
 from toolscout.encoders.encoder import (
     Encoder,
     Floats,
-    WordMemory,
-    encode_questions,
 )
 from toolscout.errors import CatalogUnavailable, StoreUnavailable, UnknownServer, UsageError
-from toolscout.hints.hints import HintPack, Hints
+from toolscout.hints.hints import Hints
 from toolscout.names import find_near_names, fold_name, list_server_spellings
 from toolscout.query import PATTERN_MEMORY_BYTES, Query, query_from_text
 from toolscout.search.build import Writer, hash_analysis
@@ -41,9 +38,9 @@ from toolscout.search.index import (
     DEFAULT_LIMIT,
     NEAR_NAMED,
     PATTERN_TEXT_LIMIT,
-    REMEMBERED_QUESTIONS,
     SHORTEST_BEGINNING,
     EncoderChoice,
+    SearchIndex,
     build_result,
     choose_encoder,
     find_spelt_out,
@@ -161,7 +158,7 @@ class Scope:
         return mask_admitted(state, self.query, self.allowed) if self.asks_tools else state.open
 
 
-class PostgresIndex:
+class PostgresIndex(SearchIndex):
     """Search over a catalogue in the database at `postgresql://user:password@host/name`.
 
     The database needs the extension `vector` (pgvector 0.8 or newer). Processes that open the same
@@ -182,15 +179,8 @@ class PostgresIndex:
         cache_bytes: int = CACHE_BYTES,
         pool_size: int = POOL_SIZE,
     ) -> None:
-        self._encoder = choose_encoder(encoder)
+        super().__init__(encoder, hints)
         self._schema = schema
-        self.hints = Hints(HintPack.load_shipped()) if hints == "shipped" else hints
-        """What is known about tools besides their definitions, if that is used."""
-        self._known_hints = self.hints or Hints()
-        self._questions = None
-        if self._encoder is not None:
-            encode = partial(encode_questions, self._encoder)
-            self._questions = WordMemory(encode, limit=REMEMBERED_QUESTIONS)
         self._word_vectors = self._make_writer().word_vectors
         self._ranker = Ranker(self._encoder, self._word_vectors, fusion, self._questions)
         self._cache = PostingCache(cache_bytes)
@@ -201,16 +191,6 @@ class PostgresIndex:
         self._database = Database(url, schema=schema, pool_size=pool_size, prepare=self._prepare)
         self._unsubscribe = self._known_hints.subscribe(self._follow_hints)
         self.read(lambda snapshot: None)
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """The encoder that turns texts into vectors, if there is one."""
-        return self._encoder
-
-    @property
-    def encode_questions(self) -> Callable[[Sequence[str]], list[Floats]] | None:
-        """Returns the vectors of questions and remembers the latest; None without an encoder."""
-        return None if self._questions is None else self._questions.get
 
     def __len__(self) -> int:
         return self.read(lambda snapshot: snapshot.tables.count)
@@ -270,16 +250,6 @@ class PostgresIndex:
         asked = query_from_text(query) if isinstance(query, str) else query
         names = tuple(also)
         return self.read(lambda snapshot: self._search(snapshot, asked, limit, allowed, names))
-
-    def search_many(
-        self,
-        queries: Iterable[str | Query],
-        limit: int = DEFAULT_LIMIT,
-        *,
-        allowed: Callable[[Tool], bool] | None = None,
-    ) -> list[Result]:
-        """Return the result of each query, in order."""
-        return [self.search(query, limit, allowed=allowed) for query in queries]
 
     def explain(self, query: str | Query, name: str) -> Why:
         """Return what speaks for and against one tool, whether or not the query finds it."""
