@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 import tomllib
+from abc import ABC
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -158,10 +159,14 @@ def format_signature(name: str, found: Any) -> str:
 
 
 def list_members(found: type) -> Iterator[str]:
-    """Yield a table row for each public method, property and field that a class adds."""
+    """Yield a table row for each public method, property and field of a class of ours."""
     # Of a dataclass, the signature shows the fields already.
     fields: set[str] = set(getattr(found, "__dataclass_fields__", ()))
-    for name, value in sorted(vars(found).items()):
+    members: dict[str, object] = {}
+    for base in reversed(found.__mro__):
+        if base is found or (base.__module__.startswith("toolscout") and issubclass(base, ABC)):
+            members |= vars(base)
+    for name, value in sorted(members.items()):
         if name.startswith("_") or name in fields:
             continue
         text = read_doc(value).partition("\n\n")[0].replace("\n", " ")
