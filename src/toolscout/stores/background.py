@@ -226,6 +226,7 @@ class BackgroundStore:
         if self._checking is None or self._checking.done():
             loop = asyncio.get_running_loop()
             self._checking = loop.run_in_executor(self._readers, self._store.read, *CHECKED)
+            self._checking.add_done_callback(_take_error)
         done, _ = await asyncio.wait((self._checking,), timeout=CHECK_SECONDS)
         return bool(done) and self._checking.exception() is None and not self._is_failing
 
@@ -377,6 +378,12 @@ def _follow(before: Change | None, change: Change) -> Change:
 def _measure(change: Change) -> int:
     value = None if isinstance(change, Trim) else change.value
     return CHANGE_BYTES + len(value or b"")
+
+
+def _take_error(future: "asyncio.Future[object]") -> None:
+    """Look at an error for which nobody waits any more; otherwise asyncio logs a traceback."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _finish(*futures: "asyncio.Future[None]") -> None:

@@ -140,6 +140,12 @@ _SETTLED = """
         SELECT last_value - (NOT is_called)::int AS last FROM {schema}.record_numbers OFFSET 0
     ) AS s
 """
+_WRITERS = """
+    SELECT virtualtransaction FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND objsubid = 2
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND classid = '{schema}.records'::regclass::oid
+"""
 _SCAN = """
     SELECT number, value FROM {schema}.records
     WHERE kind = %s AND number > %s AND number <= %s ORDER BY number LIMIT %s
@@ -285,9 +291,9 @@ class Database:
 
     @property
     def place(self) -> str:
-        """The address of the database without user and password."""
+        """The address of the database, with all of its hosts, without user and password."""
         parts = urlsplit(self._url)
-        return f"{parts.hostname or 'local'}{parts.path or '/'}"
+        return f"{parts.netloc.rpartition('@')[2] or 'local'}{parts.path or '/'}"
 
     def run_long(self, work: Callable[[Connection], _T], seconds: float) -> _T:
         """Do some work with a connection of its own, which may take long for each statement."""
@@ -442,6 +448,8 @@ class PostgresStore:
         beside a single statement only. The notice is not in the transaction of the changes:
         PostgreSQL lets only one transaction with a notice commit at a time.
         """
+        if retried is not None and any(isinstance(change, Append) for change in changes):
+            self._wait_for_writers(connection)
         statements = list(self._list_statements(changes, retried))
         notice = self._build_notice(changes)
         if is_block := len(statements) > 1 or bool(notice):
@@ -497,6 +505,21 @@ class PostgresStore:
             version = 1 if row is None else int(row[1]) + 1
             connection.execute(self._build(_REPLACE), (kind, key, value, version), binary=True)
         return version
+
+    def _wait_for_writers(self, connection: Connection) -> None:
+        """Wait for the writers of logs; the attempt that failed may still be one of them.
+
+        While a commit waits for a standby, nobody can see what it has written. To write it again
+        then would make it twice.
+        """
+        writers = {row[0] for row in connection.execute(self._build(_WRITERS))}
+        for _ in range(SETTLE_TRIES):
+            if not writers:
+                return
+            time.sleep(SETTLE_SECONDS)
+            writers &= {row[0] for row in connection.execute(self._build(_WRITERS))}
+        if writers:
+            raise psycopg.OperationalError("an earlier write is not committed yet")
 
     def _build_append(self, added: Sequence[Append], retried: float | None) -> bytes:
         # The attempt that failed may have been committed: its answer was lost.
@@ -578,25 +601,28 @@ class Listener:
             self._thread.join()
 
     def _run(self) -> None:
-        was_heard = True
+        is_heard = True
         while not self._is_closing.is_set():
+            was_heard = is_heard
             try:
                 with _connect(self._url, CHECK_SECONDS) as connection:
                     listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
                     connection.execute(listen)
                     self._on_change(None)
-                    was_heard = self._hear(connection)
+                    is_heard = self._hear(connection)
             except (psycopg.Error, StoreUnavailable) as error:
+                is_heard = True  # nothing is known of the next connection
                 _log.debug("Notices of other replicas are not heard: %s", error)
-            if not was_heard:
+            if was_heard and not is_heard:
                 _log.warning(
                     "No notices arrive from the store, so this gateway polls it for changes. "
                     "Behind PgBouncer in transaction mode, set 'gateway.store_listen' to an "
                     "address that leads to the database itself."
                 )
-                while not self._is_closing.wait(RETRY_SECONDS):
-                    self._on_change(None)
-            self._is_closing.wait(RETRY_SECONDS)
+            # The connection may lead to a server that is gone, so it is replaced sooner or later.
+            until = time.monotonic() + (0.0 if is_heard else CHECK_SECONDS)
+            while not self._is_closing.wait(RETRY_SECONDS) and time.monotonic() < until:
+                self._on_change(None)
 
     def _hear(self, connection: Connection) -> bool:
         """Report notices until the connection is lost; return whether the tests arrived."""
@@ -614,8 +640,10 @@ class Listener:
                     _, changed = json.loads(notice.payload)
                     if changed:
                         self._on_change({kind: set(keys) for kind, keys in changed.items()})
-                if not is_tested and time.monotonic() > until - CHECK_SECONDS + STATEMENT_SECONDS:
-                    return False
+                if not is_tested:
+                    self._on_change(None)
+                    if time.monotonic() > until - CHECK_SECONDS + STATEMENT_SECONDS:
+                        return False
         return True
 
 
