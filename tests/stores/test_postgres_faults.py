@@ -130,6 +130,38 @@ def test_what_a_read_only_database_refuses_is_written_when_it_may_be(
     assert written == (b"one", 1)
 
 
+def test_a_change_that_waits_for_a_lock_takes_no_further_connections(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As it does while a primary waits for its standby, which may take long."""
+    monkeypatch.setattr(postgres.Connection, "seconds", LIMIT_SECONDS)
+    monkeypatch.setattr(postgres, "LOCK_LIMIT", b"SET LOCAL lock_timeout = 200")
+    name = f"test_{uuid.uuid4().hex}"
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+    )
+    with (
+        psycopg.connect(postgres_url) as other,
+        psycopg.connect(postgres_url, autocommit=True) as watching,
+        closing(BackgroundStore(PostgresStore(postgres_url, schema=name))) as store,
+    ):
+        store.write("session", "a", b"one")
+        store.flush()
+        other.execute(f"SELECT * FROM {name}.entries FOR UPDATE")  # pyright: ignore[reportArgumentType, reportCallIssue]
+        store.write("session", "a", b"two")
+        for _ in range(6):
+            store.flush()
+        [left] = watching.execute(waiting, (f"%{name}%",)).fetchall()
+        other.rollback()
+        end = time.monotonic() + DEADLINE_SECONDS
+        while store.pending:
+            store.flush()
+            assert time.monotonic() < end
+
+        assert left[0] <= 2  # the first attempt, which nothing limits, and perhaps the last
+        assert store.read_stored("session", "a") == b"two"
+
+
 def write_during(url: str, stop: Callable[[], None], go_on: Callable[[], None]) -> tuple[Any, ...]:
     """Write while the database is stopped; return what was told then, and what is there at last."""
     with closing(BackgroundStore(PostgresStore(url))) as store:

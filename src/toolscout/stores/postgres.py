@@ -140,6 +140,7 @@ _SETTLED = """
         SELECT last_value - (NOT is_called)::int AS last FROM {schema}.record_numbers OFFSET 0
     ) AS s
 """
+LOCK_LIMIT = b"SET LOCAL lock_timeout = %d" % (STATEMENT_SECONDS * 1_000)
 _WRITERS = """
     SELECT virtualtransaction FROM pg_locks
     WHERE locktype = 'advisory' AND granted AND objsubid = 2
@@ -452,13 +453,17 @@ class PostgresStore:
             self._wait_for_writers(connection)
         statements = list(self._list_statements(changes, retried))
         notice = self._build_notice(changes)
-        if is_block := len(statements) > 1 or bool(notice):
-            statements = [b"BEGIN", *statements, b"COMMIT", *notice]
+        # A server goes on to wait for a lock although we have given up, so that each attempt would
+        # take one more of its connections.
+        begin = [b"BEGIN"] if retried is None else [b"BEGIN", LOCK_LIMIT]
+        if is_block := retried is not None or len(statements) > 1 or bool(notice):
+            statements = [*begin, *statements, b"COMMIT", *notice]
         cursor = connection.execute(b";".join(statements))
         merges = [change for change in changes if isinstance(change, Merge)]
         versions = {(one.kind, one.key): one.seen.number + 1 for one in merges}
         if is_block:
-            cursor.nextset()  # the merges come first
+            for _ in begin:
+                cursor.nextset()  # the merges come first
         if merges and cursor.rowcount != len(versions):
             done = {(_decode(kind), _decode(key)) for kind, key in cursor.fetchall()}
             late = [one for one in merges if (one.kind, one.key) not in done]
