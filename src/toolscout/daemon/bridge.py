@@ -52,7 +52,7 @@ _ID = rb'"jsonrpc":"2\.0","id":(\d+|"[ !#-\[\]-~]*")'
 ANSWER = re.compile(rb'\{%s,"(?:result|error)":' % _ID)
 CALL = re.compile(rb'\{%s,"method":"tools/call",|\{"method":"tools/call",.*,%s\}\s*$' % (_ID, _ID))
 """How the daemon begins its answers, and how SDKs write calls. The bridge needs only the id of
-these messages, and parsing a long result would take most of the time that it adds to a search."""
+these messages, so it does not parse them."""
 READ_BYTES = 1 << 16
 
 
