@@ -783,6 +783,8 @@ def test_what_servers_ask_and_tell_stays_with_the_client_it_belongs_to(
             assert "ben was cancelled" not in notes.read_text()
             assert len(machine.list_daemons()) == 1
         assert (ada.progress, ben.progress) == (["ada"], ["ben"])
-        assert (ada.logged, ben.logged) == (["ada"] * 2, ["ben"] * 2)
+        # The other server logs that it knows the roots now, whoever is calling it.
+        logged = [[text for text in one.logged if text in ("ada", "ben")] for one in people]
+        assert logged == [["ada"] * 2, ["ben"] * 2]
 
     run(use)
