@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from databases import run_postgres
 from toolscout.encoders import encoder
 
 SLOW = """
@@ -208,5 +207,8 @@ def no_daemon_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """Give the address of a real PostgreSQL server, from a wheel, on a socket of its own."""
+    # The environments of adapters have no driver of PostgreSQL.
+    from databases import run_postgres
+
     with run_postgres() as url:
         yield url
