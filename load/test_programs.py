@@ -13,7 +13,7 @@ from tests.security.test_programs import STRICT, Place, attack, list_children
 from toolscout.sessions.replies import Reply
 
 PROGRAMS = 1_000
-GROWTH_MB = 300
+GROWTH_MB = 200
 """How much the memory of this process may grow; the programs want terabytes."""
 
 
